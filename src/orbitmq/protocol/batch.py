@@ -1,0 +1,100 @@
+"""Many messages in one body: what a batch send carries, and what a record of a BatchCQ topic holds.
+
+A body is a row of items without padding: total size 4, magic 4, CRC 4, flag 4, body length 4, body,
+properties length 2, properties. Size, magic and CRC of an item are written and never read: RocketMQ
+writes 0 for the last two and goes from item to item by the lengths.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import TYPE_CHECKING
+
+from orbitmq.protocol.compression import COMPRESSED, KIND_MASK, decompress
+from orbitmq.protocol.crc import body_crc
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.record import MAX_PROPERTIES_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from orbitmq.protocol.record import Record
+
+NEED_UNWRAP = 0x40
+INNER_BATCH = 0x80
+"""The two sysFlag bits of a record whose body is a batch; readers ask for both."""
+
+_HEAD = struct.Struct(">iiiii")
+_ITEM_START = struct.Struct(">12xii")
+_PROPERTIES_SIZE = struct.Struct(">h")
+
+ITEM_SIZE = _HEAD.size + _PROPERTIES_SIZE.size
+"""An item without body and properties."""
+
+
+def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """The batch body of these items: flag, body and properties of each."""
+    parts: list[bytes] = []
+    for flag, body, properties in items:
+        if len(properties) > MAX_PROPERTIES_SIZE:
+            raise ProtocolError(f"properties of {len(properties)} bytes, at most {MAX_PROPERTIES_SIZE}")
+        size = ITEM_SIZE + len(body) + len(properties)
+        parts += (
+            _HEAD.pack(size, 0, 0, flag, len(body)),
+            body,
+            _PROPERTIES_SIZE.pack(len(properties)),
+            properties,
+        )
+    return b"".join(parts)
+
+
+def iter_batch(body: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
+    """Flag, body and properties of each item, as slices of ``body``."""
+    read_head = _ITEM_START.unpack_from
+    read_size = _PROPERTIES_SIZE.unpack_from
+    position, end = 0, len(body)
+    try:
+        while position < end:
+            flag, body_size = read_head(body, position)
+            start = position + 20
+            properties_at = start + body_size + 2
+            (properties_size,) = read_size(body, properties_at - 2)
+            position = properties_at + properties_size
+            if body_size < 0 or properties_size < 0 or position > end:
+                raise ProtocolError(
+                    f"batch item with {body_size} bytes of body and {properties_size} of properties"
+                    f" does not fit in {end} bytes"
+                )
+            yield flag, body[start : properties_at - 2], body[properties_at:position]
+    except struct.error as error:
+        raise ProtocolError(f"batch item at {position} of {end} bytes is cut off") from error
+
+
+def is_inner_batch(sys_flag: int) -> bool:
+    """Whether the body of a record with this sysFlag is a batch to be unwrapped by its reader."""
+    return sys_flag & (NEED_UNWRAP | INNER_BATCH) == NEED_UNWRAP | INNER_BATCH
+
+
+def split_record(record: Record) -> list[Record]:
+    """The messages in a record: the items of an inner batch, or the record itself.
+
+    Items count the queue offset on and share everything else with their record. Their bodies are plain,
+    so their sysFlag says no longer that they are compressed or a batch.
+    """
+    if not is_inner_batch(record.sys_flag):
+        return [record]
+    body = memoryview(decompress(record.body, record.sys_flag))
+    sys_flag = record.sys_flag & ~(NEED_UNWRAP | INNER_BATCH | COMPRESSED | KIND_MASK)
+    return [
+        dataclasses.replace(
+            record,
+            queue_offset=record.queue_offset + index,
+            flag=flag,
+            sys_flag=sys_flag,
+            body_crc=body_crc(item),
+            body=bytes(item),
+            properties=bytes(properties),
+        )
+        for index, (flag, item, properties) in enumerate(iter_batch(body))
+    ]

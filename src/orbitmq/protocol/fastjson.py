@@ -1,0 +1,476 @@
+"""JSON as RocketMQ's Java side speaks it: fastjson's habits understood, fastjson's form written.
+
+Reading. ``loads`` tries ``orjson`` and, where that refuses, a tolerant reader for what fastjson 1 and 2
+write and take: numbers, words and whole objects as keys, single quotes, type suffixes, comments, trailing
+commas, raw control characters, ``{"$ref":"$.path"}``. What comes back:
+
+- an object is a ``dict`` in input order, a repeated key keeping its last value; a number key is an ``int``
+  (or ``float``), an object key is an ``ObjectKey``;
+- an integer that does not fit 64 bits is a ``float``, as ``orjson`` has it: no Java ``long`` looks like that;
+- bytes that are no UTF-8, and surrogates without their other half, are U+FFFD, so that a string read here
+  can always be encoded again.
+
+Writing. ``dumps`` writes byte for byte what fastjson 2 writes for the same value, compact or pretty. Entries
+whose value is ``None`` are left out, as Java leaves out null properties. A ``tuple`` is a property of type
+``long[]``, ``int[]`` or ``List<Long>``, which fastjson keeps on one line even in the pretty form; a ``list``
+is any other array, and a ``BlankArray`` an empty one that the pretty form spreads over lines nevertheless.
+
+Not here: what the objects mean. ``protocol.bodies`` turns them into typed values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import decimal
+import math
+import operator
+import re
+from json.encoder import encode_basestring, encode_basestring_ascii
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orjson
+
+from orbitmq.protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+# orjson's own limit, so that a document is taken or refused for its depth no matter which reader meets it.
+MAX_DEPTH = 1024
+
+# How many values ``$ref`` may add to a document. fastjson 1 writes references for instances that occur twice;
+# a sender that stacks references on references could otherwise make a few bytes stand for billions of values.
+MAX_REFERENCED_VALUES = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """A JSON object in the place of a map key, as fastjson writes a ``Map<MessageQueue, …>``.
+
+    ``items`` are the properties sorted by name; their values are scalars. Two keys with the same properties
+    are equal whatever order they were written in.
+    """
+
+    items: tuple[tuple[str, Scalar], ...]
+
+    @classmethod
+    def of(cls, properties: dict[Any, Any]) -> ObjectKey:
+        for name, value in properties.items():
+            if isinstance(name, ObjectKey) or isinstance(value, dict | list):
+                raise ProtocolError("an object used as a map key may hold only plain values")
+        pairs = ((str(name), value) for name, value in properties.items())
+        return cls(tuple(sorted(pairs, key=operator.itemgetter(0))))
+
+    def properties(self) -> dict[str, Scalar]:
+        return dict(self.items)
+
+
+class BlankArray(list[Any]):
+    """An empty Java ``Set``, or an empty ``List`` that is a property: pretty fastjson breaks the line inside."""
+
+    __slots__ = ()
+
+
+def loads(data: bytes | bytearray | memoryview | str) -> Any:
+    """Read one JSON value. Raises ``ProtocolError`` and nothing else."""
+    if isinstance(data, memoryview):
+        data = data.tobytes()
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        value = _read(data if isinstance(data, str) else data.decode("utf-8", "replace"))
+    if ("$ref" in data) if isinstance(data, str) else (b"$ref" in data):
+        return _resolve_references(value)
+    return value
+
+
+# --- the tolerant reader ---
+
+# One match per token. The quantifiers are possessive: no token can be matched in two ways, so a long one that
+# turns out to be broken is given up after a single pass over it.
+_TOKEN = re.compile(
+    r"""[ \t\r\n]*+(?:
+      ([\[\]{}:,])                                                        # 1 punctuation
+    | "([^"\\]*+(?:\\.[^"\\]*+)*+)"                                       # 2 string
+    | '([^'\\]*+(?:\\.[^'\\]*+)*+)'                                       # 3 string in single quotes
+    | ([-+]?[0-9]++)[LSBlsb]?+(?![\w.])                                   # 4 integer
+    | ([-+]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+)[FDfd]?+(?![\w.])    # 5 float
+    | new[ ]Date\(([-+]?[0-9]++)\)                                        # 6 milliseconds of a date
+    | (//[^\n]*+ | /\*(?:[^*]++|\*(?!/))*+\*/ | (?:Tree)?Set(?=[ ]?\[))   # 7 says nothing
+    | (-?[^\W\d][\w$]*+ | \$[\w$]*+)                                      # 8 word
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_PUNCTUATION, _STRING, _QUOTED, _INTEGER, _FLOAT, _DATE, _SILENCE, _WORD = range(1, 9)
+_REST = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+")
+
+# What may come next: a key or the end of an object; a value or the end of an array; a value; and so on.
+_KEY, _ITEM, _VALUE, _COLON, _COMMA = range(5)
+
+_WORDS: dict[str, Scalar] = {
+    "true": True,
+    "false": False,
+    "null": None,
+    "undefined": None,
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "-Infinity": -math.inf,
+}
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPED = {
+    **{letter: letter for letter in "\"'\\/"},
+    **dict(zip("bfnrtv", "\b\f\n\r\t\v", strict=True)),
+    **{str(code): chr(code) for code in range(8)},
+}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _read(text: str) -> Any:
+    """The tolerant reader: one loop with the enclosing containers on a list, so depth costs no stack."""
+    if _SURROGATE.search(text):
+        text = _pair_surrogates(text)
+    scan = _TOKEN.match
+    position = 1 if text.startswith("\ufeff") else 0
+    enclosing: list[tuple[dict[Any, Any] | list[Any] | None, Any, int]] = []
+    holder: dict[Any, Any] | list[Any] | None = None
+    key: Any = None
+    expected = _VALUE
+    value: Any
+    while True:
+        token = scan(text, position)
+        if token is None:
+            raise _unreadable(text, position)
+        kind = token.lastindex
+        if kind == _SILENCE:
+            position = token.end()
+            continue
+        if kind == _PUNCTUATION:
+            mark = token[1]
+            if mark == ",":
+                if expected != _COMMA:
+                    raise _unreadable(text, position)
+                expected = _KEY if type(holder) is dict else _ITEM
+                position = token.end()
+                continue
+            if mark == ":":
+                if expected != _COLON:
+                    raise _unreadable(text, position)
+                expected = _VALUE
+                position = token.end()
+                continue
+            if mark in "{[":
+                if expected > _VALUE or (expected == _KEY and mark == "["):
+                    raise _unreadable(text, position)
+                if len(enclosing) >= MAX_DEPTH:
+                    raise ProtocolError(f"JSON nested deeper than {MAX_DEPTH}")
+                enclosing.append((holder, key, expected))
+                holder, expected = ({}, _KEY) if mark == "{" else ([], _ITEM)
+                position = token.end()
+                continue
+            opened = dict if mark == "}" else list
+            if expected in (_VALUE, _COLON) or type(holder) is not opened:
+                raise _unreadable(text, position)
+            value = holder
+            holder, key, expected = enclosing.pop()
+            if expected == _KEY:
+                value = ObjectKey.of(value)
+        elif expected > _VALUE:
+            raise _unreadable(text, position)
+        elif kind in (_INTEGER, _DATE):
+            value = _integer(token[kind])
+        elif kind == _FLOAT:
+            value = float(token[kind])
+        elif kind == _WORD:
+            value = token[kind]
+            if expected != _KEY:
+                if value not in _WORDS:
+                    raise _unreadable(text, position)
+                value = _WORDS[value]
+        else:
+            value = token[kind]  # type: ignore[index]  # a match always has a last group
+            if "\\" in value:
+                value = _unescape(value)
+        position = token.end()
+        if expected == _KEY:
+            key = value
+            expected = _COLON
+        elif holder is None:
+            if _REST.match(text, position).end() != len(text):  # type: ignore[union-attr]  # matches ""
+                raise _unreadable(text, position)
+            return value
+        else:
+            if type(holder) is dict:
+                holder[key] = value
+            else:
+                holder.append(value)  # type: ignore[union-attr]  # mypy does not narrow on type()
+            expected = _COMMA
+
+
+def _integer(text: str) -> int | float:
+    # Long digit runs never go through int(): it is quadratic, and refuses beyond a few thousand digits.
+    if len(text) > 40:
+        return float(text)
+    value = int(text)
+    return value if -(2**63) <= value < 2**64 else float(value)
+
+
+def _unescape(text: str) -> str:
+    text = _ESCAPE.sub(_escaped, text)
+    return _pair_surrogates(text) if _SURROGATE.search(text) else text
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = match[1]
+    if len(code) > 1:
+        return chr(int(code[1:], 16))
+    if code not in _ESCAPED:
+        raise ProtocolError(f"no JSON escape: \\{code}")
+    return _ESCAPED[code]
+
+
+def _pair_surrogates(text: str) -> str:
+    """Join the halves of a character; a half alone becomes U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _unreadable(text: str, position: int) -> ProtocolError:
+    found = text[position : position + 20]
+    return ProtocolError(f"not JSON at character {position}: {found!r}" if found else "JSON ends too early")
+
+
+# --- references ---
+
+_STEP = re.compile(r"\.((?:[^.\[\\]|\\.)+)|\[([0-9]{1,9})\]|\[(?:\"([^\"]*)\"|'([^']*)')\]", re.DOTALL)
+
+
+def _resolve_references(root: Any) -> Any:
+    """Put the value in the place of every ``{"$ref":"$.path"}``.
+
+    A writer can only refer to what it has finished writing, so a reference to something that encloses it or
+    follows it is refused: the result has no cycles. ``size_of`` counts each finished container as if its
+    references were copies, which is what a reader that walks the result will meet.
+    """
+    boxed: Any = [root]
+    size_of: dict[int, int] = {}
+    added = 0
+    walk: list[tuple[Any, Iterable[tuple[Any, Any]]]] = [(boxed, _entries(boxed))]
+    sizes = [1]
+    while walk:
+        holder, entries = walk[-1]
+        for key, child in entries:
+            if type(child) is not dict and type(child) is not list:
+                sizes[-1] += 1
+            elif (path := _reference(child)) is not None:
+                target = _follow(boxed[0], path)
+                size = 1
+                if isinstance(target, dict | list):
+                    size = size_of.get(id(target), 0)
+                    if not size:
+                        raise ProtocolError(f"$ref to what is not complete yet: {path[:80]}")
+                added += size
+                if added > MAX_REFERENCED_VALUES:
+                    raise ProtocolError(f"$ref adds more than {MAX_REFERENCED_VALUES} values")
+                holder[key] = target
+                sizes[-1] += size
+            else:
+                walk.append((child, _entries(child)))
+                sizes.append(1)
+                break
+        else:
+            walk.pop()
+            size = size_of[id(holder)] = sizes.pop()
+            if sizes:
+                sizes[-1] += size
+    return boxed[0]
+
+
+def _entries(container: Any) -> Iterable[tuple[Any, Any]]:
+    return iter(list(container.items() if isinstance(container, dict) else enumerate(container)))
+
+
+def _reference(value: dict[Any, Any] | list[Any]) -> str | None:
+    path = value.get("$ref") if isinstance(value, dict) and len(value) == 1 else None
+    return path if isinstance(path, str) else None
+
+
+def _follow(root: Any, path: str) -> Any:
+    here, position = root, 1
+    if not path.startswith("$"):
+        raise ProtocolError(f"$ref to what is not complete yet: {path[:80]}")
+    while position < len(path):
+        step = _STEP.match(path, position)
+        if step is None:
+            raise ProtocolError(f"$ref with an unreadable path: {path[:80]}")
+        position = step.end()
+        name = step[step.lastindex or 1]
+        if step.lastindex == 1:
+            name = re.sub(r"\\(.)", r"\1", name, flags=re.DOTALL)
+        here = _step_into(here, name, path)
+    return here
+
+
+def _step_into(here: Any, name: str, path: str) -> Any:
+    number = int(name) if name.isascii() and name.isdigit() and len(name) < 20 else None
+    if isinstance(here, dict):
+        if name in here:
+            return here[name]
+        if number in here:
+            return here[number]
+    elif isinstance(here, list) and number is not None and number < len(here):
+        return here[number]
+    raise ProtocolError(f"$ref to nothing: {path[:80]}")
+
+
+# --- writing ---
+
+
+def dumps(
+    value: Any,
+    *,
+    pretty: bool = False,
+    browser_compatible: bool = False,
+    sort_maps: bool = False,
+    ascii_only: bool = False,
+) -> bytes:
+    """Write one value as fastjson does.
+
+    ``pretty`` is the form of the files under ``config/``: tabs, one entry a line, no space after the colon.
+    ``browser_compatible`` is the form of a route for clients that read only standard JSON, and of the metrics
+    files: number keys in quotes, integers that JavaScript cannot hold as strings. ``sort_maps`` puts the entries
+    in the order of their keys, as in such a route. ``ascii_only`` escapes every character outside ASCII, as
+    fastjson 1 does in the browser compatible form and fastjson 2 does not.
+
+    Raises ``TypeError`` for a value that is no JSON and ``ProtocolError`` for one that is nested too deep.
+    """
+    writer = _Writer(
+        encode_basestring_ascii if ascii_only else encode_basestring,
+        pretty=pretty,
+        browser_compatible=browser_compatible,
+        sort_maps=sort_maps,
+    )
+    try:
+        writer.write(value, "\n")
+    except RecursionError:
+        raise ProtocolError("a value nested too deep to be written") from None
+    # A lone surrogate cannot be encoded; Java writes a question mark for it, and so does "replace".
+    return "".join(writer.parts).encode("utf-8", "replace")
+
+
+class _Writer:
+    """Collects the text of one value."""
+
+    __slots__ = ("browser_compatible", "encode", "parts", "pretty", "sort_maps")
+
+    def __init__(
+        self, encode: Callable[[str], str], *, pretty: bool, browser_compatible: bool, sort_maps: bool
+    ) -> None:
+        self.encode = encode
+        self.sort_maps = sort_maps
+        self.pretty = pretty
+        self.browser_compatible = browser_compatible
+        self.parts: list[str] = []
+
+    def write(self, value: Any, line: str) -> None:
+        """Append ``value``; ``line`` is the line break with the indent of the enclosing container."""
+        kind = type(value)
+        if kind is str:
+            self.parts.append(self.encode(value))
+        elif kind is dict:
+            self._write_object(value, line)
+        elif kind is list or kind is tuple:
+            self._write_array(value, line)
+        elif value is None or kind is bool or kind is int or kind is float:
+            self.parts.append(self._plain(value))
+        elif kind is BlankArray and not value:
+            self.parts.append(f"[{line}\t{line}]" if self.pretty else "[]")
+        else:
+            raise TypeError(f"{kind.__name__} is no JSON value")
+
+    def _write_object(self, entries: dict[Any, Any], line: str) -> None:
+        append = self.parts.append
+        if not entries:
+            append("{}")
+            return
+        inner = line + "\t"
+        append("{")
+        between = inner if self.pretty else ""
+        for key, value in sorted(entries.items(), key=_order) if self.sort_maps else entries.items():
+            if value is None:
+                continue
+            if between:
+                append(between)
+            between = "," + inner if self.pretty else ","
+            self._write_key(key, inner)
+            append(":")
+            if type(value) is str:
+                append(self.encode(value))
+            else:
+                self.write(value, inner)
+        if self.pretty:
+            # fastjson breaks the line before it finds that every entry is null.
+            append(line if between != inner else inner + line)
+        append("}")
+
+    def _write_key(self, key: Any, line: str) -> None:
+        if type(key) is str:
+            self.parts.append(self.encode(key))
+        elif isinstance(key, ObjectKey):
+            self._write_object(dict(key.items), line)
+        elif isinstance(key, int | float):
+            text = self._plain(key).strip('"')
+            self.parts.append(f'"{text}"' if self.browser_compatible else text)
+        else:
+            raise TypeError(f"{type(key).__name__} is no JSON key")
+
+    def _write_array(self, items: list[Any] | tuple[Any, ...], line: str) -> None:
+        append = self.parts.append
+        if not items:
+            append("[]")
+            return
+        inner = line + "\t"
+        broken = self.pretty and type(items) is list
+        append("[")
+        between = inner if broken else ""
+        for item in items:
+            if between:
+                append(between)
+            between = "," + inner if broken else ","
+            self.write(item, inner)
+        append(line + "]" if broken else "]")
+
+    def _plain(self, value: Any) -> str:
+        if value is None:
+            return "null"
+        if value is True:
+            return "true"
+        if value is False:
+            return "false"
+        if isinstance(value, float):
+            return java_double(value)
+        if self.browser_compatible and not -(2**53) < value < 2**53:
+            return f'"{value}"'
+        return str(value)
+
+
+def _order(entry: tuple[Any, Any]) -> tuple[bool, float, str]:
+    """Numbers by size, text as Java compares it: by UTF-16 unit."""
+    key = entry[0]
+    if isinstance(key, int | float):
+        return False, key, ""
+    return True, 0, str(key).encode("utf-16-be", "surrogatepass").hex()
+
+
+def java_double(value: float) -> str:
+    """The text of a double as Java and fastjson write it: ``1.0``, ``1.0E-5``; not a number is ``null``."""
+    if not math.isfinite(value):
+        return "null"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        # repr() uses an exponent only below 1e-4 and from 1e16 on.
+        return repr(value)
+    sign, digits, exponent = decimal.Decimal(repr(value)).as_tuple()
+    text = "".join(map(str, digits))
+    exponent = int(exponent) + len(text) - 1
+    return f"{'-' * sign}{text[0]}.{text[1:].rstrip('0') or '0'}E{exponent}"

@@ -1,0 +1,215 @@
+"""Answers to sends and pulls, made by filling in prepared bytes.
+
+Both come out byte for byte as Java writes them, the order of the fields included. Answers of another shape
+(failures, batches, timer messages) are rare enough for ``Command.encode``.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import orjson
+
+from orbitmq.protocol.codes import LanguageCode, SerializeType
+from orbitmq.protocol.flags import RESPONSE
+from orbitmq.protocol.java import decode_utf8
+from orbitmq.protocol.versions import CURRENT_VERSION
+
+_PREFIX = struct.Struct(">iI")
+_BINARY = int(SerializeType.ROCKETMQ) << 24
+_BINARY_START = struct.Struct(">iIhBhiiI")
+"""The prefix of the frame, then code, language, version, opaque, flag and the length of the remark."""
+_BINARY_START_HEADER = _BINARY_START.size - _PREFIX.size
+
+_SIZES = tuple(size.to_bytes(4, "big") for size in range(256))
+
+
+def _size(data: bytes) -> bytes:
+    size = len(data)
+    return _SIZES[size] if size < 256 else size.to_bytes(4, "big")
+
+
+def _binary_key(name: bytes) -> bytes:
+    return len(name).to_bytes(2, "big") + name
+
+
+def _binary_field(name: bytes, value: bytes) -> bytes:
+    """A field whose value never changes, with nothing in it that formatting would take for a place."""
+    return (_binary_key(name) + _size(value) + value).replace(b"%", b"%%")
+
+
+def _binary_place(name: bytes) -> bytes:
+    """A field with places for the size and the bytes of its value."""
+    return _binary_key(name) + b"%b%b"
+
+
+class SendAnswers:
+    """The answers of one broker to sends: the codes that say that a message was stored, and where."""
+
+    __slots__ = ("_binary", "_json", "_language", "_version")
+
+    def __init__(
+        self,
+        *,
+        store_host: bytes,
+        region: str,
+        trace_on: bool,
+        language: LanguageCode = LanguageCode.JAVA,
+        version: int = CURRENT_VERSION,
+    ) -> None:
+        """``store_host`` is address and port as they stand in records, and the first part of a message id."""
+        host = store_host.hex().upper().encode()
+        trace = b"true" if trace_on else b"false"
+        self._language = int(language)
+        self._version = version
+        self._json = b"".join(
+            (
+                b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"',
+                host,
+                b'%016X","TRACE_ON":"',
+                trace,
+                b'","MSG_REGION":',
+                orjson.dumps(region).replace(b"%", b"%%"),
+                b',"queueOffset":"%d"},"flag":1,"language":"',
+                language.name.encode(),
+                b'","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":',
+                b"%d}" % version,
+            )
+        )
+        self._binary = b"".join(
+            (
+                _binary_key(b"msgId"),
+                _SIZES[len(host) + 16],
+                host,
+                b"%016X",
+                _binary_place(b"queueId"),
+                _binary_place(b"queueOffset"),
+                _binary_place(b"transactionId"),
+                _binary_field(b"TRACE_ON", trace),
+                _binary_field(b"MSG_REGION", region.encode()),
+            )
+        )
+
+    def encode(
+        self,
+        serialize_type: int,
+        opaque: int,
+        code: int,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        transaction_id: bytes,
+    ) -> bytes:
+        """The whole frame. ``transaction_id`` is the unique key of the message."""
+        if serialize_type:
+            return self._encode_binary(opaque, code, queue_id, queue_offset, physical_offset, transaction_id)
+        if not transaction_id.isalnum():
+            # The unique key is the client's; it may hold what JSON must escape.
+            transaction_id = orjson.dumps(decode_utf8(transaction_id))[1:-1]
+        header = self._json % (code, queue_id, transaction_id, physical_offset, queue_offset, opaque)
+        size = len(header)
+        return _PREFIX.pack(size + 4, size) + header
+
+    def _encode_binary(
+        self,
+        opaque: int,
+        code: int,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        transaction_id: bytes,
+    ) -> bytes:
+        queue = b"%d" % queue_id
+        offset = b"%d" % queue_offset
+        fields = self._binary % (
+            physical_offset,
+            _size(queue),
+            queue,
+            _size(offset),
+            offset,
+            _size(transaction_id),
+            transaction_id,
+        )
+        return _binary_frame(code, self._language, self._version, opaque, b"", fields, 0)
+
+
+class PullAnswers:
+    """The answers to pulls that say where the queue stands, with or without messages."""
+
+    __slots__ = ("_binary", "_json", "_language", "_version")
+
+    def __init__(self, *, language: LanguageCode = LanguageCode.JAVA, version: int = CURRENT_VERSION) -> None:
+        self._language = int(language)
+        self._version = version
+        self._json = b"".join(
+            (
+                b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d",',
+                b'"nextBeginOffset":"%d","maxOffset":"%d","minOffset":"%d","topicSysFlag":"%d"},',
+                b'"flag":1,"language":"',
+                language.name.encode(),
+                b'","opaque":%d,"remark":"%b","serializeTypeCurrentRPC":"JSON","version":',
+                b"%d}" % version,
+            )
+        )
+        self._binary = b"".join(
+            _binary_place(name)
+            for name in (
+                *(b"suggestWhichBrokerId", b"nextBeginOffset", b"minOffset", b"maxOffset"),
+                *(b"topicSysFlag", b"groupSysFlag"),
+            )
+        )
+
+    def encode_head(
+        self,
+        serialize_type: int,
+        opaque: int,
+        code: int,
+        status: bytes,
+        next_begin_offset: int,
+        min_offset: int,
+        max_offset: int,
+        body_size: int,
+        *,
+        suggest_broker_id: int = 0,
+        topic_sys_flag: int = 0,
+        group_sys_flag: int = 0,
+    ) -> bytes:
+        """The frame up to its body, which the caller sends after it as it lies in the store.
+
+        ``status`` is the name of the result, such as ``FOUND``: letters and underscores.
+        """
+        if serialize_type:
+            numbers = (
+                *(suggest_broker_id, next_begin_offset, min_offset, max_offset),
+                *(topic_sys_flag, group_sys_flag),
+            )
+            parts: list[bytes] = []
+            for number in numbers:
+                text = b"%d" % number
+                parts += (_size(text), text)
+            fields = self._binary % tuple(parts)
+            return _binary_frame(code, self._language, self._version, opaque, status, fields, body_size)
+        header = self._json % (
+            code,
+            suggest_broker_id,
+            group_sys_flag,
+            next_begin_offset,
+            max_offset,
+            min_offset,
+            topic_sys_flag,
+            opaque,
+            status,
+        )
+        size = len(header)
+        return _PREFIX.pack(size + 4 + body_size, size) + header
+
+
+def _binary_frame(
+    code: int, language: int, version: int, opaque: int, remark: bytes, fields: bytes, body_size: int
+) -> bytes:
+    remark_size = len(remark)
+    size = _BINARY_START_HEADER + remark_size + 4 + len(fields)
+    start = _BINARY_START.pack(
+        size + 4 + body_size, _BINARY | size, code, language, version, opaque, RESPONSE, remark_size
+    )
+    return b"".join((start, remark, _size(fields), fields))
