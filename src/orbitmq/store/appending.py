@@ -1,0 +1,289 @@
+"""Appending messages: the checks RocketMQ makes, queue offsets, and the way into the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from orbitmq.protocol import property_names as names
+from orbitmq.protocol.batch import iter_batch
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.flags import INNER_BATCH, NEED_UNWRAP, TRANSACTION_MASK
+from orbitmq.protocol.names import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_TOPIC_PREFIX
+from orbitmq.protocol.properties import find, with_property, without
+from orbitmq.protocol.record import CRC_PROPERTY, CRC_PROPERTY_SIZE, HEADS, MAX_PROPERTIES_SIZE
+from orbitmq.store.config import FlushDiskType
+from orbitmq.store.dispatch import NOT_QUEUED
+from orbitmq.store.errors import AppendRefusedError, PutStatus
+
+if TYPE_CHECKING:
+    from orbitmq.store.clock import Clock
+    from orbitmq.store.commit_log import CommitLog
+    from orbitmq.store.config import StoreConfig
+    from orbitmq.store.dispatch import Dispatcher
+    from orbitmq.store.queue_table import Queue, QueueTable, Topic
+
+LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
+
+_MULTI_DISPATCH = names.INNER_MULTI_DISPATCH.encode()
+_MULTI_OFFSET = names.INNER_MULTI_QUEUE_OFFSET.encode()
+_INNER_NUM = names.INNER_NUM.encode()
+_INNER_BASE = names.INNER_BASE.encode()
+
+
+class Appended(NamedTuple):
+    """Where a message went."""
+
+    offset: int
+    size: int
+    queue_offset: int
+    store_timestamp: int
+
+
+class Gate:
+    """Whether the store takes messages, and if not, why. Each reason is opened by whoever closed it."""
+
+    __slots__ = ("_reasons", "reason")
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+        self.reason: str | None = None
+
+    def close(self, name: str, reason: str) -> None:
+        self._reasons[name] = reason
+        self.reason = next(iter(self._reasons.values()))
+
+    def open(self, name: str) -> None:
+        self._reasons.pop(name, None)
+        self.reason = next(iter(self._reasons.values()), None)
+
+
+class Appender:
+    """The way of a message into the store. Of a message refused with ``AppendRefusedError`` nothing is written."""
+
+    def __init__(
+        self, config: StoreConfig, clock: Clock, log: CommitLog, queues: QueueTable, dispatcher: Dispatcher
+    ) -> None:
+        self.gate = Gate()
+        self._config = config
+        self._clock = clock
+        self._log = log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._shows_at_once = (
+            config.flush_disk_type is FlushDiskType.ASYNC_FLUSH and not config.transient_store_pool_enable
+        )
+        self._multi_dispatch = config.enable_lmq and config.enable_multi_dispatch
+        self._crc_size = CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0
+        self._max_body = config.max_message_size
+        self._max_properties = MAX_PROPERTIES_SIZE - self._crc_size
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes | memoryview,
+        properties: bytes = b"",
+        *,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int = 0,
+        born_host: bytes = LOCAL_HOST,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+    ) -> Appended:
+        """Append one message. Under SYNC_FLUSH it counts as stored only after a flush that covers it."""
+        try:
+            known = self._queues.topics[topic]
+            queue = known.queues[queue_id]
+        except KeyError:
+            queue = self._queues.get(topic, queue_id)
+            known = self._queues.topics[topic]
+        if self.gate.reason is not None or self._dispatcher.fault is not None:
+            self._refuse_or_mend()
+        if len(body) > self._max_body or len(properties) > self._max_properties:
+            self._refuse_size(len(body), len(properties))
+        if sys_flag & INNER_BATCH:
+            raise AppendRefusedError(
+                PutStatus.MESSAGE_ILLEGAL, "an inner batch needs a topic with queue.type=BatchCQ"
+            )
+        light: list[Queue] = []
+        if self._multi_dispatch and _MULTI_DISPATCH in properties:
+            light, properties = self._number_light_queues(topic, properties)
+        if self._crc_size and CRC_PROPERTY in properties:
+            properties = without(properties, (CRC_PROPERTY,))
+        appended = self._write(
+            known, queue, 1, body, properties, flag, sys_flag, born_timestamp, born_host, self._clock.now_ms(),
+            reconsume_times, prepared_transaction_offset,
+        )  # fmt: skip
+        for light_queue in light:
+            light_queue.next_offset = max(light_queue.next_offset, light_queue.max_offset + 1)
+        return appended
+
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        batch: bytes | memoryview,
+        *,
+        sys_flag: int = 0,
+        born_timestamp: int = 0,
+        born_host: bytes = LOCAL_HOST,
+        reconsume_times: int = 0,
+    ) -> list[Appended]:
+        """Append the messages of a client's batch, each as its own record, without a gap and all or none."""
+        items = self._batch_items(topic, batch, sys_flag)
+        queue = self._queues.get(topic, queue_id)
+        known = self._queues.topics[topic]
+        if self.gate.reason is not None or self._dispatcher.fault is not None:
+            self._refuse_or_mend()
+        for _, body, properties in items:
+            if len(body) > self._max_body or len(properties) > self._max_properties:
+                self._refuse_size(len(body), len(properties))
+        hosts = (len(born_host) == 20) + 2 * (len(self._log.store_host) == 20)
+        fixed = HEADS[hosts].size + len(known.field) + 2 + self._crc_size
+        self._log.make_room(sum(fixed + len(body) + len(properties) + 1 for _, body, properties in items))
+        now = self._clock.now_ms()
+        return [
+            self._write(
+                known,
+                queue,
+                1,
+                body,
+                properties,
+                flag,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                now,
+                reconsume_times,
+                0,
+            )
+            for flag, body, properties in items
+        ]
+
+    def append_inner_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        batch: bytes | memoryview,
+        properties: bytes = b"",
+        *,
+        sys_flag: int = 0,
+        born_timestamp: int = 0,
+        born_host: bytes = LOCAL_HOST,
+        reconsume_times: int = 0,
+    ) -> Appended:
+        """Append a client's batch as one record of a topic with ``queue.type=BatchCQ``."""
+        items = self._batch_items(topic, batch, sys_flag)
+        queue = self._queues.get(topic, queue_id)
+        known = self._queues.topics[topic]
+        if self.gate.reason is not None or self._dispatcher.fault is not None:
+            self._refuse_or_mend()
+        if not known.is_batch:
+            raise AppendRefusedError(PutStatus.MESSAGE_ILLEGAL, f"topic {topic} has no queue.type=BatchCQ")
+        properties = with_property(properties, _INNER_NUM, str(len(items)).encode())
+        properties = with_property(properties, _INNER_BASE, str(queue.next_offset).encode())
+        if len(properties) > self._max_properties:
+            self._refuse_size(0, len(properties))
+        return self._write(
+            known, queue, len(items), batch, properties, 0, sys_flag | INNER_BATCH | NEED_UNWRAP, born_timestamp,
+            born_host, self._clock.now_ms(), reconsume_times, 0,
+        )  # fmt: skip
+
+    def append_raw(self, data: bytes | memoryview, offset: int) -> None:
+        """Append log bytes of a master, which begin at ``offset`` there and must go to the same offset here."""
+        if offset != self._log.end:
+            raise AppendRefusedError(
+                PutStatus.MESSAGE_ILLEGAL,
+                f"log bytes for offset {offset} came while the log ends at {self._log.end}",
+            )
+        if self.gate.reason is not None or self._dispatcher.fault is not None:
+            self._refuse_or_mend()
+        self._log.append_raw(data)
+
+    def _write(
+        self,
+        known: Topic,
+        queue: Queue,
+        count: int,
+        body: bytes | memoryview,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_timestamp: int,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+    ) -> Appended:
+        log, dispatcher = self._log, self._dispatcher
+        in_step = self._shows_at_once and dispatcher.position == log.end
+        is_queued = not sys_flag & NOT_QUEUED
+        queue_offset = queue.next_offset if is_queued else 0
+        offset, size = log.append(
+            known.field, queue.queue_id, queue_offset, body, properties, flag, sys_flag, born_timestamp, born_host,
+            store_timestamp, reconsume_times, prepared_transaction_offset, known.version_2,
+        )  # fmt: skip
+        if is_queued:
+            queue.next_offset = queue_offset + count
+        if in_step:
+            dispatcher.dispatch(known, queue, queue_offset, offset, size, sys_flag, store_timestamp, properties)
+            dispatcher.position = offset + size
+        return Appended(offset, size, queue_offset, store_timestamp)
+
+    # Refusals
+
+    def _refuse_or_mend(self) -> None:
+        if self.gate.reason is not None:
+            raise AppendRefusedError(PutStatus.SERVICE_NOT_AVAILABLE, self.gate.reason)
+        self._dispatcher.mend(self._log.files)
+        if self._dispatcher.fault is not None:
+            raise AppendRefusedError(PutStatus.SERVICE_NOT_AVAILABLE, str(self._dispatcher.fault))
+
+    def _refuse_size(self, body: int, properties: int) -> None:
+        if body > self._max_body:
+            raise AppendRefusedError(
+                PutStatus.MESSAGE_ILLEGAL, f"a body of {body} bytes is over maxMessageSize={self._max_body}"
+            )
+        raise AppendRefusedError(
+            PutStatus.PROPERTIES_SIZE_EXCEEDED,
+            f"properties of {properties} bytes are over the limit of {self._max_properties}",
+        )
+
+    def _batch_items(
+        self, topic: str, batch: bytes | memoryview, sys_flag: int
+    ) -> list[tuple[int, memoryview, bytes]]:
+        if topic.startswith(RETRY_PREFIX) or sys_flag & TRANSACTION_MASK:
+            raise AppendRefusedError(
+                PutStatus.MESSAGE_ILLEGAL, "a batch cannot be a retry nor part of a transaction: send one by one"
+            )
+        if len(batch) > self._max_body:
+            self._refuse_size(len(batch), 0)
+        try:
+            items = [(flag, body, bytes(properties)) for flag, body, properties in iter_batch(memoryview(batch))]
+        except ProtocolError as error:
+            raise AppendRefusedError(PutStatus.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from error
+        if not items:
+            raise AppendRefusedError(PutStatus.MESSAGE_ILLEGAL, "the batch is empty")
+        return items
+
+    def _number_light_queues(self, topic: str, properties: bytes) -> tuple[list[Queue], bytes]:
+        """The light queues a message names, and its properties with their next offsets."""
+        if topic.startswith((RETRY_PREFIX, SYSTEM_TOPIC_PREFIX)) or topic == SCHEDULE_TOPIC:
+            return [], properties
+        light_names = (find(properties, _MULTI_DISPATCH) or b"").decode("utf-8", "replace").split(",")
+        if not all(name.startswith(LMQ_PREFIX) and "/" not in name for name in light_names):
+            return [], properties
+        light = [self._queues.get(name, 0) for name in light_names]
+        limit = self._config.max_lmq_consume_queue_num
+        if self._queues.count_lmq() > limit:
+            raise AppendRefusedError(
+                PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
+                f"there are more than maxLmqConsumeQueueNum={limit} queues",
+            )
+        offsets = ",".join(str(queue.next_offset) for queue in light)
+        numbered = with_property(properties, _MULTI_OFFSET, offsets.encode())
+        if len(numbered) > self._max_properties:
+            self._refuse_size(0, len(numbered))
+        return light, numbered
+

@@ -1,0 +1,112 @@
+"""The ``checkpoint`` file: up to which moment the log, the queues and the index are known to be on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import struct
+from typing import TYPE_CHECKING
+
+from orbitmq.store.errors import DiskFaultError, FlushFailedError
+
+if TYPE_CHECKING:
+    from orbitmq.store.disk import Disk
+
+FILE_SIZE = 4096
+
+GRACE_MS = 3000
+"""How much earlier than the checkpoint says recovery begins, because the times are not taken at one instant."""
+
+LATEST_TIMESTAMP = 253_402_300_799_999
+"""The last millisecond of the year 9999; a later time in the file is damage, not a time."""
+
+_FIELDS = struct.Struct(">6q")
+_LONG = struct.Struct(">q")
+
+
+@dataclasses.dataclass(slots=True)
+class Checkpoint:
+    """The six longs of the file. Zero means unknown, and unknown makes recovery read everything.
+
+    A value that cannot be (negative, or a time past the year 9999) is read as zero: too low a checkpoint costs
+    time at the next start, too high a one would skip records that were never indexed or queued.
+    """
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_phy_offset: int = 0
+    logics_physical_offset: int = 0
+
+    @classmethod
+    def load(cls, disk: Disk, path: str) -> Checkpoint:
+        """Read the file. What is missing of it is zero: RocketMQ before 5.5 wrote five longs, before 5.0 three."""
+        try:
+            data = disk.pread(path, 0, _FIELDS.size)
+        except OSError as error:
+            raise DiskFaultError(
+                f"cannot read {path}: {error.strerror or error}; make it readable, or delete it to have the "
+                "next start check the whole store"
+            ) from error
+        return cls.decode(data)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Checkpoint:
+        """The values in the first bytes of the file; a long that is cut short counts as missing."""
+        whole = len(data) // _LONG.size * _LONG.size
+        fields = _FIELDS.unpack(data[: min(whole, _FIELDS.size)].ljust(_FIELDS.size, b"\0"))
+        timestamps = [value if 0 <= value <= LATEST_TIMESTAMP else 0 for value in fields[:3]]
+        return cls(*timestamps, *(max(0, value) for value in fields[3:]))
+
+    def encode(self) -> bytes:
+        """The bytes the file begins with; the rest of its 4096 is not used."""
+        return _FIELDS.pack(
+            self.physic_msg_timestamp,
+            self.logics_msg_timestamp,
+            self.index_msg_timestamp,
+            self.master_flushed_offset,
+            self.confirm_phy_offset,
+            self.logics_physical_offset,
+        )
+
+    @property
+    def min_timestamp(self) -> int:
+        """Every record stored before this is in the log and in its queue on disk."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - GRACE_MS)
+
+    @property
+    def min_timestamp_with_index(self) -> int:
+        """The same with the index counted in (RocketMQ's ``messageIndexSafe``)."""
+        return min(self.min_timestamp, self.index_msg_timestamp)
+
+    def store(self, disk: Disk, path: str) -> None:
+        """Write the file and make it durable. Blocks; may be called from a worker thread.
+
+        Only the bytes of the six longs are touched: they lie in one sector, so a loss of power leaves the old
+        or the new values.
+        """
+        try:
+            found = disk.stat(path)
+            if found is None or found.size < FILE_SIZE:
+                disk.create(path, FILE_SIZE)
+            left = memoryview(self.encode())
+            at = 0
+            while left:
+                written = disk.pwrite(path, at, left)
+                at += written
+                left = left[written:]
+        except OSError as error:
+            raise DiskFaultError(
+                f"cannot write {path}: {error.strerror or error}; free space or make it writable, the next "
+                "start reads more of the log until then"
+            ) from error
+        try:
+            disk.sync(path)
+            if found is None:
+                disk.sync_dir(os.path.dirname(path) or ".")
+        except OSError as error:
+            raise FlushFailedError(
+                f"cannot sync {path}: {error.strerror or error}; check the disk, the next start may read "
+                "more of the log"
+            ) from error

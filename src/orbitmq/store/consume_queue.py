@@ -1,0 +1,173 @@
+"""One consume queue: 20-byte units that point into the commit log, numbered by queue offset."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from orbitmq.store.unit_files import UnitFiles
+
+if TYPE_CHECKING:
+    from orbitmq.store.disk import Disk
+
+UNIT = struct.Struct(">qiq")
+"""Physical offset, record size, tags code (or the address of an extension unit)."""
+UNIT_SIZE = UNIT.size
+
+FILLER_SIZE = 0x7FFFFFFF
+FILLER = UNIT.pack(0, FILLER_SIZE, 0)
+"""Stands where a queue offset has no record: in front of the first unit of a queue whose older part expired."""
+
+_pack = UNIT.pack
+_unpack = UNIT.unpack
+
+
+class ConsumeQueue(UnitFiles):
+    """A queue of one topic. A unit's number is its queue offset.
+
+    ``next_offset`` is what the next append gets; ``end`` is what readers see. They differ while records wait to
+    become visible.
+    """
+
+    __slots__ = ("gaps", "is_batch", "max_physical", "min_offset", "next_offset", "queue_id", "topic")
+
+    def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_size: int) -> None:
+        super().__init__(disk, directory, UNIT_SIZE, file_size)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.is_batch = False
+        self.min_offset = 0
+        self.next_offset = 0
+        self.max_physical = 0
+        """Where the last record of this queue ends in the commit log."""
+        self.gaps = 0
+        """How often a record's number was beyond the end: records before it were not seen."""
+
+    # Opening
+
+    def open(self, log_start: int, log_end: int, *, clean: bool) -> None:
+        """Take over what the files hold of records inside the commit log.
+
+        After an unclean exit, whatever follows the last such unit is wiped, so that it is never found again.
+        """
+
+        def is_valid(unit: bytes) -> bool:
+            if len(unit) < UNIT_SIZE:
+                return False
+            offset, size, _ = _unpack(unit)
+            # After a crash, units of records that did not survive follow the valid ones, perhaps with holes
+            # between them; asking for both conditions keeps the valid ones a prefix that bisection finds.
+            return bool(size > 0 and 0 <= offset < log_end)
+
+        self.load(is_valid)
+        self._settle(log_start)
+        if self.file_count and not clean:
+            self._wipe(self.end)
+
+    def restart(self, queue_offset: int) -> None:
+        """Empty the queue and let it go on at ``queue_offset``."""
+        self.destroy()
+        self.start_at(queue_offset)
+        self.min_offset = self.next_offset = queue_offset
+        self.max_physical = 0
+
+    def _settle(self, log_start: int) -> None:
+        self.next_offset = self.end
+        self.max_physical = self._physical_end(self.end - 1) if self.end > self.first else 0
+        self.min_offset = self.first
+        self.correct_min_offset(log_start)
+
+    def _physical_end(self, queue_offset: int) -> int:
+        offset, size, _ = _unpack(self.read(queue_offset, 1))
+        return 0 if size == FILLER_SIZE else offset + size
+
+    def truncate_to_log(self, log_end: int) -> None:
+        """Forget units of records at or after ``log_end``."""
+        low, high = self.first, self.end
+        while low < high:
+            middle = (low + high) // 2
+            if _unpack(self.read(middle, 1))[0] < log_end:
+                low = middle + 1
+            else:
+                high = middle
+        if low < self.end:
+            self.truncate(low)
+        self.next_offset = self.end
+        self.max_physical = self._physical_end(self.end - 1) if self.end > self.first else 0
+        self.min_offset = min(self.min_offset, self.end)
+
+    # Writing
+
+    def put(self, queue_offset: int, offset: int, size: int, tags_code: int) -> bool:
+        """Enter a record that the log shows; False if it was there already.
+
+        The log decides. An offset behind the end by a record newer than the last one means that the topic was
+        deleted and made anew, so numbering starts again; one beyond the end means that records before it are
+        damaged or gone, and fillers keep its number.
+        """
+        end = self.end
+        if offset + size <= self.max_physical:
+            return False
+        if queue_offset != end:
+            if end == self.first and not self.file_count and not self.tail:
+                self.start_at(queue_offset)
+                self.min_offset = queue_offset
+                self.gaps += 1
+            elif queue_offset < end:
+                self.restart(queue_offset)
+            else:
+                self.tail += FILLER * (queue_offset - end)
+                self.gaps += 1
+        self.tail += _pack(offset, size, tags_code)
+        self.end = queue_offset + 1
+        self.max_physical = offset + size
+        self.next_offset = max(self.next_offset, queue_offset + 1)
+        return True
+
+    # Reading
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset after the last one that readers see."""
+        return self.end
+
+    def units(self, queue_offset: int, count: int) -> bytes:
+        """Raw units from ``queue_offset`` on, up to ``count``, to the end of their file."""
+        return self.read(queue_offset, count)
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """Physical offset, size and tags code at one queue offset."""
+        data = self.read(queue_offset, 1)
+        return _unpack(data) if len(data) == UNIT_SIZE else None
+
+    # Retention
+
+    def correct_min_offset(self, log_start: int) -> None:
+        """Move the smallest readable offset to the first unit whose record is still in the log."""
+        low, high = max(self.min_offset, self.first), self.end
+        while low < high:
+            middle = (low + high) // 2
+            real = self._first_record_from(middle)
+            if real is None or real[1] >= log_start:
+                high = middle
+            else:
+                low = real[0] + 1
+        first = self._first_record_from(low)
+        self.min_offset = self.end if first is None else first[0]
+
+    def _first_record_from(self, queue_offset: int) -> tuple[int, int] | None:
+        """Queue offset and physical offset of the first unit at or after this one that is no filler."""
+        while queue_offset < self.end:
+            units = self.read(queue_offset, 1024)
+            if not units:
+                break
+            for offset, size, _ in UNIT.iter_unpack(units):
+                if size != FILLER_SIZE:
+                    return queue_offset, offset
+                queue_offset += 1
+        return None
+
+    def expire(self, log_start: int) -> int:
+        """Follow the commit log after its oldest files went; returns how many queue files went too."""
+        self.correct_min_offset(log_start)
+        return self.delete_files_below(self.min_offset)

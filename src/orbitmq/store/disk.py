@@ -1,0 +1,378 @@
+"""The seam between the store and a disk: every file operation the store does goes through a ``Disk``.
+
+``LocalDisk`` is the machine's file system. A simulator hands in another one that loses what was not synced and
+fails on request, so nothing in this package may touch ``os``, ``open`` or ``mmap`` except this file.
+
+Pinned semantics, which an implementation must keep and the store relies on:
+
+- Contents written (through a map, ``pwrite`` or ``write``) are visible to later reads at once and durable only
+  after ``sync`` of that file. Names (a created, renamed or removed file) are durable only after ``sync_dir`` of
+  their directory.
+- ``pwrite`` may write less than it was given, as the system call may.
+- A mapped buffer stays readable as long as somebody holds a slice of it, even after ``close`` and ``remove``.
+- Errors are ``OSError`` with an errno; the store turns them into its own.
+
+Not here: retry, caching of contents, any knowledge of what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import dataclasses
+import errno
+import fcntl
+import mmap
+import os
+import threading
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Buffer = mmap.mmap | bytearray
+
+SYNCFS_FROM = 512
+"""From so many files on, one sync of the file system beats a sync of each (about a millisecond each)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileStat:
+    """What the store asks about a name."""
+
+    size: int
+    mtime_ms: int
+    is_dir: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Space:
+    """Room on the file system that holds a path, in bytes."""
+
+    total: int
+    used: int
+    usable: int
+
+    @property
+    def ratio(self) -> float:
+        """Used share as RocketMQ computes it: whole per cents, rounded up."""
+        whole = self.used + self.usable
+        return -(-100 * self.used // whole) / 100 if whole > 0 else 1.0
+
+
+class MappedFile(Protocol):
+    """A file of fixed size whose bytes are addressed in memory."""
+
+    path: str
+    size: int
+    buffer: Buffer
+
+    def reserve(self, start: int, end: int) -> None:
+        """Make sure that storing into ``buffer[start:end]`` cannot fail for want of space.
+
+        A store into a hole of a mapped file on a full disk kills the process, so space is taken first, where
+        the refusal is an ``OSError``.
+        """
+
+    def sync(self) -> None:
+        """Make everything stored so far durable. Blocks; safe to call from a worker thread."""
+
+    def close(self) -> None:
+        """Forget the file. Slices still held by others stay valid."""
+
+
+class Disk(Protocol):
+    """The file operations of a store. Paths are plain strings."""
+
+    def list(self, directory: str) -> list[str]:
+        """Names in a directory, sorted; empty if it does not exist."""
+
+    def stat(self, path: str) -> FileStat | None: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace a whole small file, making directories as needed."""
+
+    def create(self, path: str, size: int) -> None:
+        """Create a zero-filled file of this size, making directories as needed. An existing one is kept."""
+
+    def pread(self, path: str, offset: int, length: int) -> bytes:
+        """Read up to ``length`` bytes; shorter at the end of the file, empty if there is no such file."""
+
+    def pwrite(self, path: str, offset: int, data: bytes | bytearray | memoryview) -> int: ...
+
+    def zero(self, path: str, start: int) -> None:
+        """Make every byte from ``start`` to the end of the file zero, also as seen through a map."""
+
+    def map(self, path: str, *, writable: bool = True) -> MappedFile: ...
+
+    def sync(self, path: str) -> None: ...
+
+    def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
+        """``sync`` of every file, then ``sync_dir`` of every directory, in whatever way is fastest."""
+
+    def sync_dir(self, directory: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty directory; no error if it is not there."""
+
+    def space(self, path: str) -> Space: ...
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take the exclusive lock of RocketMQ's ``lock`` file; returns the release. ``BlockingIOError`` if held."""
+
+
+def machine_memory() -> int:
+    """The physical memory of this machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class LocalMappedFile:
+    """A memory map of a local file."""
+
+    __slots__ = ("_fd", "buffer", "path", "size")
+
+    def __init__(self, path: str, *, writable: bool) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        try:
+            self.size = os.fstat(self._fd).st_size
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            # A map of length 0 is refused by the kernel; an empty file has no bytes to address anyway.
+            self.buffer: Buffer = mmap.mmap(self._fd, self.size, access=access) if self.size else bytearray()
+        except BaseException:
+            os.close(self._fd)
+            self._fd = -1
+            raise
+
+    def reserve(self, start: int, end: int) -> None:
+        # The system call would make the file longer, and refuses an empty range.
+        if not 0 <= start <= end <= self.size:
+            raise ValueError(f"[{start}, {end}) is not in a file of {self.size} bytes")
+        if start < end:
+            os.posix_fallocate(self._fd, start, end - start)
+
+    def sync(self) -> None:
+        # fdatasync and not mmap.flush: it writes the dirty pages of the map too, and CPython runs it without
+        # the interpreter lock, which mmap.flush keeps.
+        if self._fd < 0:
+            raise OSError(errno.EBADF, "the map is closed", self.path)
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        # Dropping the reference unmaps when the last slice goes; mmap.close() would refuse while one lives.
+        self.buffer = bytearray()
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+
+
+class LocalDisk:
+    """The file system of this machine.
+
+    Reads of unmapped files keep a bounded number of descriptors open, least recently used out first. Any thread
+    may do anything; reads wait for each other.
+    """
+
+    _locked: ClassVar[set[str]] = set()
+
+    def __init__(self, *, max_open_files: int = 256) -> None:
+        if max_open_files < 1:
+            raise ValueError(f"max_open_files must be at least 1, not {max_open_files}")
+        self._readers: collections.OrderedDict[str, int] = collections.OrderedDict()
+        self._max_open_files = max_open_files
+        # Files are removed in worker threads. A descriptor closed under a read would read whatever file gets
+        # its number next.
+        self._reading = threading.Lock()
+
+    def list(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def stat(self, path: str) -> FileStat | None:
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        is_dir = (found.st_mode & 0o170000) == 0o040000
+        return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, is_dir)
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write(self, path: str, data: bytes) -> None:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def create(self, path: str, size: int) -> None:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if os.fstat(fd).st_size < size:
+                os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
+
+    def pread(self, path: str, offset: int, length: int) -> bytes:
+        with self._reading:
+            readers = self._readers
+            fd = readers.get(path)
+            if fd is None:
+                try:
+                    fd = os.open(path, os.O_RDONLY)
+                except (FileNotFoundError, NotADirectoryError):
+                    return b""
+                if len(readers) >= self._max_open_files:
+                    os.close(readers.popitem(last=False)[1])
+                readers[path] = fd
+            else:
+                readers.move_to_end(path)
+            return os.pread(fd, length, offset)
+
+    def pwrite(self, path: str, offset: int, data: bytes | bytearray | memoryview) -> int:
+        fd = os.open(path, os.O_WRONLY)
+        try:
+            return os.pwrite(fd, data, offset)
+        finally:
+            os.close(fd)
+
+    def zero(self, path: str, start: int) -> None:
+        fd = os.open(path, os.O_RDWR)
+        try:
+            size = os.fstat(fd).st_size
+            # Only what was ever written is touched: the holes of a sparse file stay holes.
+            while start < size:
+                try:
+                    start = os.lseek(fd, start, os.SEEK_DATA)
+                except OSError as error:
+                    if error.errno == errno.ENXIO:
+                        break
+                    raise
+                stop = os.lseek(fd, start, os.SEEK_HOLE)
+                while start < stop:
+                    start += os.pwrite(fd, bytes(min(stop - start, 1 << 20)), start)
+        finally:
+            os.close(fd)
+
+    def map(self, path: str, *, writable: bool = True) -> LocalMappedFile:
+        return LocalMappedFile(path, writable=writable)
+
+    def sync(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
+        if len(files) >= SYNCFS_FROM and self._sync_file_system(os.path.dirname(files[0])):
+            return
+        for path in files:
+            self.sync(path)
+        for path in directories:
+            self.sync_dir(path)
+
+    def _sync_file_system(self, directory: str) -> bool:
+        """Sync the whole file system of a directory; False where the system has no such call."""
+        try:
+            syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+        except (AttributeError, OSError):
+            return False
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            if syncfs(fd):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), directory)
+        finally:
+            os.close(fd)
+        return True
+
+    def sync_dir(self, directory: str) -> None:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+        self._forget(source)
+        self._forget(target)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except IsADirectoryError:
+            os.rmdir(path)
+        # Afterwards, because a read before it may have opened the file once more.
+        self._forget(path)
+
+    def space(self, path: str) -> Space:
+        while not os.path.exists(path):
+            parent = os.path.dirname(path) or "."
+            if parent == path:
+                raise FileNotFoundError(errno.ENOENT, "no such path", path)
+            path = parent
+        found = os.statvfs(path)
+        unit = found.f_frsize
+        total = found.f_blocks * unit
+        return Space(total, total - found.f_bfree * unit, found.f_bavail * unit)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        path = os.path.realpath(path)
+        # POSIX locks belong to a process, and closing any descriptor of the file drops them: two stores in
+        # one process must be told apart here, before the file is even opened.
+        if path in self._locked:
+            raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            # The byte range [0, 1) is what Java's FileChannel.lock(0, 1, false) takes, so the two exclude
+            # each other.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+            os.pwrite(fd, b"lock", 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._locked.add(path)
+        held = [fd]
+
+        def release() -> None:
+            # Once only: by a second call the descriptor's number may be another file's.
+            while held:
+                os.close(held.pop())
+                self._locked.discard(path)
+
+        return release
+
+    def close(self) -> None:
+        """Close the descriptors kept for reading."""
+        with self._reading:
+            while self._readers:
+                os.close(self._readers.popitem()[1])
+
+    def __del__(self) -> None:
+        if hasattr(self, "_reading"):
+            self.close()
+
+    def _forget(self, path: str) -> None:
+        """Close the descriptors of a path and of what is below it."""
+        below = path + "/"
+        with self._reading:
+            gone = [name for name in self._readers if name == path or name.startswith(below)]
+            descriptors = [self._readers.pop(name) for name in gone]
+        # Outside the lock: closing the last descriptor of a large removed file takes long.
+        for fd in descriptors:
+            os.close(fd)

@@ -1,0 +1,189 @@
+"""From the log to the queues and the index: what makes an appended record visible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.protocol import property_names as names
+from orbitmq.protocol.flags import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from orbitmq.protocol.java import decode_utf8, tags_code
+from orbitmq.protocol.names import LMQ_PREFIX
+from orbitmq.protocol.properties import find, index_fields
+from orbitmq.store.config import delay_levels
+from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.errors import DiskFaultError
+from orbitmq.store.scan import Seen, walk
+from orbitmq.store.unit_files import TAIL_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orbitmq.store.config import StoreConfig
+    from orbitmq.store.key_index import KeyIndex
+    from orbitmq.store.log_files import LogFiles
+    from orbitmq.store.queue_table import Queue, QueueTable, Topic
+
+NOT_QUEUED = 0x4
+"""The sysFlag bit that transaction types prepared and rollback share: such records are in no queue."""
+
+_DELAY = names.DELAY_LEVEL.encode()
+_INNER_NUM = names.INNER_NUM.encode()
+_MULTI_DISPATCH = names.INNER_MULTI_DISPATCH.encode()
+_MULTI_OFFSET = names.INNER_MULTI_QUEUE_OFFSET.encode()
+
+
+class Dispatcher:
+    """Enters records into their consume queues and into the index."""
+
+    def __init__(self, table: QueueTable, index: KeyIndex | None, config: StoreConfig) -> None:
+        self.position = 0
+        """Records of the log before this offset were dispatched."""
+        self.last_offset = 0
+        self.last_store_timestamp = 0
+        """Where the last dispatched record begins, and when it was stored."""
+        self.table = table
+        self.index = index
+        self.unwritten: list[Queue] = []
+        """Queues with units that are not in their files, each once."""
+        self.fault: DiskFaultError | None = None
+        """Why the queues' or the index's files cannot be written; None as soon as they can."""
+        self.index_gap: int | None = None
+        """From here on records are missing in the index, because its files could not be written."""
+        self.on_arrival: Callable[[Queue, int, int], None] | None = None
+        """Called with queue, tags code and store timestamp when a queue has a new end."""
+        self._delays = delay_levels(config.message_delay_level)
+        self._multi_dispatch = config.enable_lmq and config.enable_multi_dispatch
+
+    def dispatch(
+        self,
+        topic: Topic,
+        queue: Queue,
+        queue_offset: int,
+        offset: int,
+        size: int,
+        sys_flag: int,
+        store_timestamp: int,
+        properties: bytes,
+        to_index: bool = True,
+    ) -> None:
+        """Enter one record. Errors of the disk are kept in ``fault``, because the record is in the log already."""
+        self.last_offset = offset
+        self.last_store_timestamp = store_timestamp
+        tags, keys, unique_key = index_fields(properties)
+        if not sys_flag & NOT_QUEUED:
+            code = tags_code(tags) if tags else 0
+            if topic.is_schedule:
+                code = self._delivery_time(properties, store_timestamp, code)
+            if isinstance(queue, ConsumeQueue):
+                is_new = queue.put(queue_offset, offset, size, code)
+            else:
+                count = int(find(properties, _INNER_NUM) or 1) if sys_flag & INNER_BATCH else 1
+                is_new = queue.put(queue_offset, offset, size, code, store_timestamp, count)
+            if is_new:
+                self._note(queue, code, store_timestamp)
+            if self._multi_dispatch and _MULTI_DISPATCH in properties:
+                self._dispatch_lmq(properties, offset, size, code, store_timestamp)
+        if to_index and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            self._add_to_index(topic.name, offset, store_timestamp, unique_key, keys, tags)
+
+    def dispatch_seen(self, seen: Seen, *, to_index: bool = True) -> None:
+        """Enter a record found by walking the log."""
+        name = decode_utf8(seen.topic)
+        queue = self.table.get(name, seen.queue_id)
+        self.dispatch(
+            self.table.topics[name], queue, seen.queue_offset, seen.offset, seen.size, seen.sys_flag,
+            seen.store_timestamp, seen.properties, to_index,
+        )  # fmt: skip
+
+    def _note(self, queue: Queue, code: int, store_timestamp: int) -> None:
+        if not queue.is_queued:
+            queue.is_queued = True
+            self.unwritten.append(queue)
+        if len(queue.tail) >= TAIL_BYTES:
+            self.write_queues((queue,))
+        if self.on_arrival is not None:
+            self.on_arrival(queue, code, store_timestamp)
+
+    def write_queues(self, queues: tuple[Queue, ...] | list[Queue]) -> None:
+        """Put the tails of these queues into their files."""
+        try:
+            self.table.write_out(queues)
+        except OSError as error:
+            self.fault = DiskFaultError(
+                f"the consume queues of {self.table.root} cannot be written ({error.strerror}): "
+                "free space or mend the disk"
+            )
+        else:
+            self.fault = None
+
+    def _add_to_index(
+        self, topic: str, offset: int, time: int, unique_key: bytes | None, keys: bytes | None, tags: bytes | None
+    ) -> None:
+        if self.index is None or self.index_gap is not None:
+            return
+        try:
+            self.index.add(topic, offset, time, unique_key, keys, tags)
+        except DiskFaultError as error:
+            self.fault = error
+            self.index_gap = offset
+
+    def catch_up(self, files: LogFiles, end: int, most: int = 1 << 62) -> int:
+        """Dispatch what the log holds between ``position`` and ``end``; returns the number of records.
+
+        Bytes that are no record end it, without an error: the rest of a replica's record has not come yet.
+        """
+        count = 0
+        for found in walk(files, self.position, end, check_crc=False):
+            if not isinstance(found, Seen) or found.offset + found.size > end:
+                return count
+            self.dispatch_seen(found)
+            self.position = found.offset + found.size
+            count += 1
+            if count >= most:
+                return count
+        self.position = max(self.position, end)
+        return count
+
+    def mend(self, files: LogFiles) -> None:
+        """Try again what the disk refused: queue files, and the records that the index lacks."""
+        self.fault = None
+        self.write_queues(self.unwritten)
+        if self.index is None or self.fault is not None:
+            return
+        start, self.index_gap = self.index_gap, None
+        try:
+            self.index.flush_pending()
+        except DiskFaultError as error:
+            self.fault, self.index_gap = error, start
+            return
+        if start is not None:
+            for seen in walk(files, start, self.position, check_crc=False):
+                if isinstance(seen, Seen):
+                    self.index_seen(seen)
+
+    def index_seen(self, seen: Seen) -> None:
+        """Enter a record found by walking the log into the index only."""
+        if seen.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            tags, keys, unique_key = index_fields(seen.properties)
+            self._add_to_index(decode_utf8(seen.topic), seen.offset, seen.store_timestamp, unique_key, keys, tags)
+
+    def _delivery_time(self, properties: bytes, store_timestamp: int, code: int) -> int:
+        """Parked messages carry their delivery time where others carry the hash of their tags."""
+        level = find(properties, _DELAY)
+        if level is None or not level.isdigit() or int(level) <= 0:
+            return code
+        delay = self._delays.get(min(int(level), max(self._delays, default=0)))
+        return store_timestamp + (1000 if delay is None else delay)
+
+    def _dispatch_lmq(self, properties: bytes, offset: int, size: int, code: int, store_timestamp: int) -> None:
+        light = (find(properties, _MULTI_DISPATCH) or b"").split(b",")
+        offsets = (find(properties, _MULTI_OFFSET) or b"").split(b",")
+        if len(light) != len(offsets):
+            return
+        for encoded, queue_offset in zip(light, offsets, strict=True):
+            name = decode_utf8(encoded)
+            if not name.startswith(LMQ_PREFIX) or "/" in name or not queue_offset.isdigit():
+                continue
+            queue = self.table.get(name, 0)
+            if isinstance(queue, ConsumeQueue) and queue.put(int(queue_offset), offset, size, code):
+                self._note(queue, code, store_timestamp)

@@ -1,0 +1,500 @@
+"""The key index of a store: from a topic and a key to places in the commit log, over a row of index files.
+
+Keys of appended records are only remembered (``add``) and put into the files by the batch (``flush_pending``),
+because a batch costs a tenth of as many single puts; every query sees what was added before it.
+
+Not here: reading the records themselves, deciding which records are indexed (all but rolled back transactions),
+and threads. ``begin_sync`` hands out the one part that blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import operator
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from orbitmq.protocol.java import decode_utf8, index_hash, index_hashes
+from orbitmq.store.errors import DiskFaultError, FlushFailedError
+from orbitmq.store.index_file import FEW, HEADER_SIZE, IndexFile, IndexHeader, check_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from orbitmq.store.clock import Clock
+    from orbitmq.store.disk import Disk, MappedFile
+    from orbitmq.store.index_file import IndexEntry
+
+TAG_TYPE = "T"
+"""The index type under which tags are asked for; all other types are keys."""
+
+_NAME = re.compile(r"[0-9]{17}")
+
+_ROUND = 8192
+"""Keys put in one go; hashing pads them to the longest, so this bounds memory to some 20 MB."""
+
+Text = str | bytes
+Property = bytes | None
+_Pending = tuple[Text, int, int, Property, Property, Property]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IndexHits:
+    """The answer to a query, and how far the index reached when it was given."""
+
+    offsets: list[int]
+    last_update_timestamp: int
+    last_update_offset: int
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Part:
+    """One file of the index, mapped or not."""
+
+    name: str
+    path: str
+    header: IndexHeader
+    file: IndexFile | None = None
+    dirty: bool = False
+    syncing: bool = False
+    used_at: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class IndexSync:
+    """The blocking half of a sync: ``run`` it in a worker thread, then hand it to ``KeyIndex.end_sync``."""
+
+    parts: list[_Part]
+    files: list[MappedFile]
+    disk: Disk
+    directory: str | None
+    end_timestamp: int
+    completed: bool = False
+
+    def run(self) -> None:
+        """Make the files durable. Touches nothing that the index changes meanwhile."""
+        try:
+            for file in self.files:
+                file.sync()
+            if self.directory is not None:
+                self.disk.sync_dir(self.directory)
+        except OSError as error:
+            raise FlushFailedError(
+                f"cannot sync the index: {error.strerror or error}; check the disk, the next start after a "
+                "crash builds this part of the index again"
+            ) from error
+        self.completed = True
+
+
+class KeyIndex:
+    """The index files of one directory. For one thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        *,
+        slots: int = 5_000_000,
+        entries: int = 20_000_000,
+        max_results: int = 64,
+        max_pending: int = 4096,
+        max_mapped: int = 8,
+    ) -> None:
+        """``max_results`` caps a query (``maxMsgsNumBatch``), ``max_mapped`` the maps beside the newest file."""
+        if slots < 1 or entries < 2 or max(slots, entries) > 0x7FFFFFFF:
+            raise ValueError("an index file has at least 1 slot and 2 entries, and counts in 31 bits")
+        if min(max_results, max_pending, max_mapped) < 1:
+            raise ValueError("the limits of a key index are at least 1")
+        self.max_pending = max_pending
+        self.max_results = max_results
+        self.flushed_timestamp = 0
+        self._disk = disk
+        self._clock = clock
+        self._directory = directory
+        self._slots = slots
+        self._entries = entries
+        self._max_mapped = max_mapped
+        self._parts: list[_Part] = []
+        self._pending: list[_Pending] = []
+        self._uses = 0
+        self._names_changed = False
+        self._sync_failed = False
+
+    def load(self, clean: bool, checkpoint_index_timestamp: int) -> list[str]:
+        """Find the files on disk, and return the names of those deleted because they cannot be trusted.
+
+        After an unclean exit these are the first file that ends after the checkpoint's index timestamp and all
+        behind it, and a newest file whose entries, put again, do not make the file. ``end_offset`` then says
+        from where records must be added again, and ``flushed_timestamp`` belongs into the checkpoint before
+        they are.
+        """
+        self._forget()
+        self._parts = self._find_parts()
+        suspects: list[_Part] = []
+        if not clean:
+            suspects = self._distrusted(checkpoint_index_timestamp)
+            # The newest first: interrupted anywhere, what remains is an index without a gap.
+            for part in reversed(suspects):
+                self._delete(part)
+        for before, part in itertools.pairwise(self._parts):
+            if part.header == IndexHeader():
+                # Created, but the process ended before the first entry.
+                part.header.inherit(before.header)
+        self.flushed_timestamp = self._newest.end_timestamp
+        return [part.name for part in suspects]
+
+    def _find_parts(self) -> list[_Part]:
+        parts = []
+        with self._disk_faults("read"):
+            names = [name for name in self._disk.list(self._directory) if _NAME.fullmatch(name)]
+            for name in names:
+                path = f"{self._directory}/{name}"
+                found = self._disk.stat(path)
+                if found is None or found.is_dir:
+                    continue
+                if found.size == 0 and name == names[-1]:
+                    # The process ended between creating the file and giving it its size.
+                    self._disk.remove(path)
+                    continue
+                check_size(path, found.size, self._slots, self._entries)
+                parts.append(_Part(name, path, IndexHeader.decode(self._disk.pread(path, 0, HEADER_SIZE))))
+        return parts
+
+    def _distrusted(self, trusted_until: int) -> list[_Part]:
+        parts = self._parts
+        kept = 0
+        while kept < len(parts) and parts[kept].header.end_timestamp <= trusted_until:
+            kept += 1
+        # A file that was synced and then written to within the same millisecond ends in time and is yet half
+        # on disk. Only the newest can be: a file is full and synced before the checkpoint passes its end.
+        if kept and parts[kept - 1].header.next_entry != self._entries:
+            with self._disk_faults("read"):
+                if self._mapped(parts[kept - 1]).find_damage() is not None:
+                    kept -= 1
+        return parts[kept:]
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset of the newest record in the files; records below it are not put again."""
+        return self._newest.end_offset
+
+    @property
+    def _newest(self) -> IndexHeader:
+        return self._parts[-1].header if self._parts else IndexHeader()
+
+    def add(
+        self, topic: Text, offset: int, store_timestamp: int, uniq_key: Property, keys: Property, tags: Property
+    ) -> None:
+        """Remember the keys of the record at ``offset``; texts are the UTF-8 values of its properties.
+
+        With ``max_pending`` records waiting they are put first. If the disk refuses that, this record is not
+        remembered.
+        """
+        pending = self._pending
+        if len(pending) >= self.max_pending:
+            self.flush_pending()
+        pending.append((topic, offset, store_timestamp, uniq_key, keys, tags))
+
+    @property
+    def pending(self) -> int:
+        """How many records wait to be put into the files."""
+        return len(self._pending)
+
+    def flush_pending(self) -> None:
+        """Put what was added into the files.
+
+        ``DiskFaultError`` if the disk has no room: what could not be put waits on, whole records at a time.
+        """
+        pending = self._pending
+        while pending:
+            keys, offsets, timestamps, counts = self._next_round(pending)
+            if keys:
+                self._put(keys, offsets, timestamps, counts)
+            del pending[: len(counts)]
+
+    def _next_round(self, pending: list[_Pending]) -> tuple[list[bytes], list[int], list[int], list[int]]:
+        """The keys of the oldest pending records, and of each record the offset, time and number of keys."""
+        out: list[bytes] = []
+        offsets: list[int] = []
+        timestamps: list[int] = []
+        counts: list[int] = []
+        append = out.append
+        stored_end = self.end_offset
+        end = stored_end - 1
+        total = 0
+        for topic, offset, timestamp, uniq_key, keys, tags in pending:
+            offsets.append(offset)
+            timestamps.append(timestamp)
+            if offset > end:
+                prefix = (topic if isinstance(topic, bytes) else topic.encode("utf-8", "replace")) + b"#"
+                if uniq_key:
+                    append(prefix + uniq_key)
+                if keys:
+                    if b" " in keys:
+                        out.extend([prefix + key for key in keys.split(b" ") if key])
+                    else:
+                        append(prefix + keys)
+                if tags:
+                    append(prefix + b"T#" + tags)
+                if offset == stored_end:
+                    # A record whose keys were split over two files, of which only the first survived.
+                    del out[total : total + self._count_at_end(offset)]
+                if len(out) > total:
+                    end = offset
+            counts.append(len(out) - total)
+            total = len(out)
+            if total >= _ROUND:
+                break
+        return out, offsets, timestamps, counts
+
+    def _put(self, keys: list[bytes], offsets: list[int], timestamps: list[int], counts: list[int]) -> None:
+        hashes = index_hashes(keys)
+        each_offset = _repeat(offsets, counts, len(keys))
+        each_timestamp = _repeat(timestamps, counts, len(keys))
+        # All space is taken before the first byte is stored, so that a refusal leaves everything as it was.
+        start = 0
+        for part, share in self._make_room(len(keys)):
+            file = part.file
+            assert file is not None
+            if part not in self._parts[-1:]:
+                file.inherit(self._newest)
+                self._parts.append(part)
+            stop = start + share
+            file.put(hashes[start:stop], each_offset[start:stop], each_timestamp[start:stop])
+            part.dirty |= share > 0
+            start = stop
+        assert start == len(keys)
+
+    def _make_room(self, count: int) -> list[tuple[_Part, int]]:
+        """Files with space for this many entries, of which all but perhaps the first are new."""
+        shares: list[tuple[_Part, int]] = []
+        created: list[_Part] = []
+        try:
+            with self._disk_faults("extend"):
+                if self._parts:
+                    newest = self._parts[-1]
+                    shares.append((newest, self._mapped(newest, writable=True).reserve(count)))
+                while (left := count - sum(share for _, share in shares)) > 0:
+                    file = self._create(created)
+                    shares.append((created[-1], file.reserve(left)))
+        except BaseException:
+            for part in created:
+                _unmap(part)
+                with contextlib.suppress(OSError):
+                    # What stays is an empty index file, which is harmless.
+                    self._disk.remove(part.path)
+            raise
+        return shares
+
+    def _create(self, created: list[_Part]) -> IndexFile:
+        self._unmap_some()
+        name = self._clock.stamp()
+        before = (self._parts + created)[-1:]
+        if before and name <= before[0].name:
+            # Two files in one millisecond, or a clock that went back: the order of names is that of files.
+            name = str(int(before[0].name) + 1).zfill(17)
+        path = f"{self._directory}/{name}"
+        file = IndexFile.create(self._disk, path, self._slots, self._entries)
+        created.append(_Part(name, path, file.header, file))
+        self._names_changed = True
+        return file
+
+    def _count_at_end(self, offset: int) -> int:
+        """How many keys of the record at ``offset``, the newest one, are in the files already."""
+        total = 0
+        with self._disk_faults("read"):
+            for part in reversed(self._parts):
+                count = self._mapped(part).count_at_end(offset)
+                total += count
+                if count < part.header.next_entry - 1:
+                    break
+        return total
+
+    def query(
+        self, topic: Text, key: Text, max_num: int, begin: int, end: int, index_type: str | None = None
+    ) -> IndexHits:
+        """Physical offsets of records with this key stored from ``begin`` to ``end`` (ms), newest first.
+
+        Among them may be records with another key of the same hash: compare. ``index_type`` ``"T"`` asks for a
+        tag. A disk too full to take what is pending does not fail a query, which then answers without it.
+        """
+        with contextlib.suppress(DiskFaultError):
+            self.flush_pending()
+        separator = "#T#" if index_type == TAG_TYPE else "#"
+        key_hash = index_hash(_decode(topic) + separator + _decode(key))
+        max_num = min(max_num, self.max_results)
+        offsets: list[int] = []
+        with self._disk_faults("read"):
+            for part in reversed(self._parts):
+                if part.header.overlaps(begin, end):
+                    offsets += self._mapped(part).lookup(key_hash, max_num - len(offsets), begin, end)
+                if part.header.begin_timestamp < begin or len(offsets) >= max_num:
+                    break
+        return IndexHits(offsets, self._newest.end_timestamp, self._newest.end_offset)
+
+    def files(self) -> Iterator[tuple[str, IndexFile]]:
+        """Every file with its name, oldest first, for tools. A file is mapped until the next one is asked for."""
+        self.flush_pending()
+        for part in list(self._parts):
+            with self._disk_faults("read"):
+                file = self._mapped(part)
+            yield part.name, file
+
+    def entries(self) -> Iterator[tuple[str, IndexEntry]]:
+        """Every entry with the name of its file, oldest first."""
+        for name, file in self.files():
+            for entry in file.entries():
+                yield name, entry
+
+    def begin_sync(self) -> IndexSync:
+        """Collect the files to sync, one sync at a time; every begin needs its ``end_sync``.
+
+        Sync the commit log first: an index must not outlive the records it leads to.
+        """
+        parts = [part for part in self._parts if part.dirty]
+        files = []
+        for part in parts:
+            assert part.file is not None
+            part.dirty = False
+            part.syncing = True
+            files.append(part.file.mapped)
+        directory = self._directory if self._names_changed else None
+        self._names_changed = False
+        return IndexSync(parts, files, self._disk, directory, self._newest.end_timestamp)
+
+    def end_sync(self, sync: IndexSync) -> None:
+        """Take note of how a sync ended; ``flushed_timestamp`` moves if it was completed."""
+        for part in sync.parts:
+            part.syncing = False
+            part.dirty |= not sync.completed
+        if not sync.completed:
+            # A kernel may forget that pages were not written once it has said so, and a later sync would
+            # then succeed for nothing. So nothing is called flushed any more, until the next start.
+            self._sync_failed = True
+            self._names_changed |= sync.directory is not None
+        if not self._sync_failed:
+            self.flushed_timestamp = sync.end_timestamp
+
+    def sync(self) -> None:
+        """Put what is pending and make the index durable, blocking."""
+        self.flush_pending()
+        self._run(self.begin_sync())
+
+    def _run(self, sync: IndexSync) -> None:
+        try:
+            sync.run()
+        finally:
+            self.end_sync(sync)
+
+    def delete_before(self, min_offset: int) -> list[str]:
+        """Delete the files whose records all lie before ``min_offset``, but never the newest file."""
+        deleted: list[str] = []
+        while len(self._parts) > 1:
+            part = self._parts[0]
+            if part.header.end_offset >= min_offset or part.syncing:
+                break
+            self._delete(part)
+            deleted.append(part.name)
+        return deleted
+
+    def delete_from(self, log_end: int) -> list[str]:
+        """Delete the files with entries at or after the end of a log that lost its tail, or records appended
+        there later would be taken for indexed. As after ``load``, add records again from ``end_offset``.
+        """
+        deleted: list[str] = []
+        while self._parts and self._parts[-1].header.end_offset >= log_end:
+            deleted.append(self._parts[-1].name)
+            self._delete(self._parts[-1])
+        self.flushed_timestamp = self._newest.end_timestamp
+        return deleted
+
+    def close(self) -> None:
+        """Put what is pending, sync and forget the files.
+
+        ``FlushFailedError`` if any sync since ``load`` failed: the store must then be left as after a crash,
+        with its ``abort`` file, so that the next start does not trust what may not be on disk.
+        """
+        try:
+            self.sync()
+        finally:
+            self._forget()
+        if self._sync_failed:
+            raise FlushFailedError(
+                "an earlier sync of the index failed; check the disk, the next start checks the index"
+            )
+
+    def destroy(self) -> None:
+        """Delete all files, and forget what is pending: the index is to be built from nothing."""
+        self._pending.clear()
+        while self._parts:
+            self._delete(self._parts[-1])
+        self.flushed_timestamp = 0
+
+    def _forget(self) -> None:
+        for part in self._parts:
+            _unmap(part)
+        self._parts = []
+        self._pending.clear()
+
+    def _delete(self, part: _Part) -> None:
+        with self._disk_faults("delete a file of"):
+            self._disk.remove(part.path)
+        _unmap(part)
+        self._parts.remove(part)
+
+    def _mapped(self, part: _Part, *, writable: bool = False) -> IndexFile:
+        self._uses += 1
+        part.used_at = self._uses
+        file = part.file
+        if file is None or (writable and not file.writable):
+            _unmap(part)
+            self._unmap_some()
+            file = IndexFile.open(self._disk, part.path, self._slots, self._entries, writable=writable)
+            # Not the header on disk: load may have let an empty file inherit from the one before.
+            file.header = part.header
+            part.file = file
+        return file
+
+    def _unmap_some(self) -> None:
+        """Keep the number of maps bounded; a map is 420 MB of addresses and a descriptor."""
+        mapped = [part for part in self._parts[:-1] if part.file and not part.syncing]
+        mapped.sort(key=operator.attrgetter("used_at"))
+        for part in mapped[: -self._max_mapped]:
+            if part.dirty and part.file:
+                # Only with tiny files: they fill faster than their owner syncs.
+                part.dirty = False
+                self._run(IndexSync([part], [part.file.mapped], self._disk, None, self.flushed_timestamp))
+            _unmap(part)
+
+    @contextlib.contextmanager
+    def _disk_faults(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DiskFaultError(
+                f"cannot {doing} the index in {self._directory}: {error.strerror or error}; free space or repair "
+                "the disk, the messages are safe in the commit log"
+            ) from error
+
+
+def _repeat(values: list[int], counts: list[int], total: int) -> list[int] | npt.NDArray[np.int64]:
+    if total <= FEW:
+        return [value for value, count in zip(values, counts, strict=True) for _ in range(count)]
+    return np.repeat(np.array(values, np.int64), counts)
+
+
+def _unmap(part: _Part) -> None:
+    if part.file is not None:
+        part.file.close()
+        part.file = None
+
+
+def _decode(text: Text) -> str:
+    return decode_utf8(text) if isinstance(text, bytes) else text

@@ -1,0 +1,326 @@
+"""Reading a store: by queue offset, physical offset, message id, key and time. Slices out, no copies."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING
+
+from orbitmq.protocol.message_id import decode_offset_id
+from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, UNIT_SIZE, ConsumeQueue
+from orbitmq.store.queue_ext import is_ext_address, read_ext
+from orbitmq.store.scan import LogView, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from orbitmq.store.batch_queue import BatchConsumeQueue
+    from orbitmq.store.commit_log import CommitLog
+    from orbitmq.store.config import StoreConfig
+    from orbitmq.store.disk import Disk
+    from orbitmq.store.key_index import KeyIndex
+    from orbitmq.store.queue_table import QueueTable
+
+MAX_PULL_BYTES = 128 * 1024 * 1024
+
+
+class GetStatus(enum.Enum):
+    """RocketMQ's outcomes of a read by queue offset (``GetMessageStatus``)."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class Boundary(enum.Enum):
+    """Which of the messages around a point in time is meant."""
+
+    LOWER = "LOWER"
+    """The first one stored at or after it."""
+    UPPER = "UPPER"
+    """The last one stored at or before it."""
+
+
+@dataclasses.dataclass(slots=True)
+class GetResult:
+    """The answer to a read by queue offset."""
+
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    slices: list[memoryview] = dataclasses.field(default_factory=list)
+    """Records as they lie in the log; records that follow each other there share a slice."""
+    count: int = 0
+    size: int = 0
+    behind: int = 0
+    """Bytes of log between the last record read and the end: how far a reader of this queue lags."""
+
+
+@dataclasses.dataclass(slots=True)
+class QueryResult:
+    """The answer to a look-up by key."""
+
+    records: list[memoryview]
+    last_update_timestamp: int
+    last_update_offset: int
+
+
+Candidate = tuple[int, int, int, int, int]
+"""Queue offset, number of messages, physical offset, size and tags code of a unit."""
+
+
+class Reader:
+    """All reads of a store."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        log: CommitLog,
+        table: QueueTable,
+        index: KeyIndex | None,
+        memory_size: int,
+    ) -> None:
+        self._disk = disk
+        self._config = config
+        self._log = log
+        self._table = table
+        self._index = index
+        self.memory_window = memory_size * config.access_message_in_memory_max_ratio // 100
+        """Records this close to the end of the log count as being in memory."""
+        self.checked_from = 0
+        """Records at or after this offset were written by this process. Older ones are checked when read."""
+
+    # By place in the log
+
+    def record(self, offset: int) -> memoryview | None:
+        """The record at a physical offset; None if there is none or it is damaged."""
+        if offset < self._log.start or offset >= self._log.committed:
+            return None
+        seen = self._look(offset)
+        return None if seen is None else self._log.slice(offset, seen.size)
+
+    def _look(self, offset: int) -> Seen | None:
+        buffer = self._log.files.buffer_at(offset)
+        if buffer is None:
+            return None
+        base = offset - offset % self._log.file_size
+        found = LogView(base, buffer).look(offset - base, check_crc=offset < self.checked_from)
+        return found if isinstance(found, Seen) and found.body_is_intact else None
+
+    def store_timestamp(self, offset: int) -> int | None:
+        """When the record at a physical offset was stored."""
+        seen = self._look(offset) if self._log.start <= offset < self._log.committed else None
+        return None if seen is None else seen.store_timestamp
+
+    def by_message_id(self, message_id: str) -> memoryview | None:
+        """The record of an offset message id, whatever host the id names."""
+        return self.record(decode_offset_id(message_id)[1])
+
+    # By queue offset
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int = 32,
+        max_bytes: int = MAX_PULL_BYTES,
+        *,
+        matches_code: Callable[[int], bool] | None = None,
+        matches_record: Callable[[memoryview], bool] | None = None,
+    ) -> GetResult:
+        """Records of a queue from ``offset`` on, within RocketMQ's limits for one answer."""
+        queue = self._table.find(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if high == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+        if offset < low:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+        if offset == high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+        if offset > high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        if isinstance(queue, ConsumeQueue):
+            limit = max(self._config.max_filter_message_size // UNIT_SIZE, max_count)
+            units = queue.read(offset, limit)
+            if not units:
+                result.status = GetStatus.OFFSET_FOUND_NULL
+                result.next_begin_offset = min(high, offset + 1)
+                return result
+            candidates: Iterator[Candidate] = (
+                (offset + number, 1, *unit) for number, unit in enumerate(UNIT.iter_unpack(units))
+            )
+        else:
+            candidates = self._batch_candidates(queue, offset, max_count)
+        self._collect(queue, result, candidates, max_count, max(max_bytes, 1), matches_code, matches_record)
+        return result
+
+    @staticmethod
+    def _batch_candidates(queue: BatchConsumeQueue, offset: int, max_count: int) -> Iterator[Candidate]:
+        for _ in range(max(max_count, 1)):
+            unit = queue.unit(offset)
+            if unit is None:
+                return
+            yield unit.base_offset, unit.message_count, unit.physical_offset, unit.size, unit.tags_code
+            offset = unit.base_offset + unit.message_count
+
+    def _collect(
+        self,
+        queue: ConsumeQueue | BatchConsumeQueue,
+        result: GetResult,
+        candidates: Iterator[Candidate],
+        max_count: int,
+        max_bytes: int,
+        matches_code: Callable[[int], bool] | None,
+        matches_record: Callable[[memoryview], bool] | None,
+    ) -> None:
+        config, log = self._config, self._log
+        end = log.committed
+        start = stop = -1
+        for queue_offset, count, physical, size, code in candidates:
+            in_memory = end - physical <= self.memory_window
+            most_bytes = (
+                config.max_transfer_bytes_on_message_in_memory
+                if in_memory
+                else config.max_transfer_bytes_on_message_in_disk
+            )
+            most = (
+                config.max_transfer_count_on_message_in_memory
+                if in_memory
+                else config.max_transfer_count_on_message_in_disk
+            )
+            if result.count and (
+                result.count + count > max_count
+                or result.size + size > min(max_bytes, most_bytes)
+                or result.count >= most
+            ):
+                break
+            result.next_begin_offset = queue_offset + count
+            if size == FILLER_SIZE:
+                continue
+            if matches_code is not None:
+                if is_ext_address(code):
+                    code = self._resolve(queue, code)  # noqa: PLW2901
+                if not matches_code(code):
+                    continue
+            if not self._is_readable(physical, size):
+                if not result.count:
+                    result.status = GetStatus.MESSAGE_WAS_REMOVING
+                continue
+            if matches_record is not None and not matches_record(self._slice(physical, size)):
+                continue
+            result.status = GetStatus.FOUND
+            result.count += count
+            result.size += size
+            result.behind = end - physical
+            if physical == stop and physical % log.file_size:
+                stop += size
+            else:
+                if start >= 0:
+                    result.slices.append(self._slice(start, stop - start))
+                start, stop = physical, physical + size
+        if start >= 0:
+            result.slices.append(self._slice(start, stop - start))
+
+    def _is_readable(self, physical: int, size: int) -> bool:
+        if physical >= self.checked_from:
+            return physical + size <= self._log.committed
+        if physical < self._log.start:
+            return False
+        seen = self._look(physical)
+        return seen is not None and seen.size == size
+
+    def _slice(self, offset: int, size: int) -> memoryview:
+        view = self._log.slice(offset, size)
+        assert view is not None, f"records at {offset} went while they were read"
+        return view
+
+    def _resolve(self, queue: ConsumeQueue | BatchConsumeQueue, code: int) -> int:
+        unit = read_ext(
+            self._disk,
+            self._config.store_path_root_dir,
+            queue.topic,
+            queue.queue_id,
+            self._config.mapped_file_size_consume_queue_ext,
+            code,
+        )
+        return code if unit is None else unit.tags_code
+
+    # By time
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER
+    ) -> int | None:
+        """The queue offset at a point in time, within the queue's range; None if there is no such queue."""
+        queue = self._table.find(topic, queue_id)
+        if queue is None:
+            return None
+        low, high = queue.min_offset, queue.max_offset
+        after = 1 if boundary is Boundary.UPPER else 0
+        # The first offset stored at or after `timestamp` (LOWER), or after it (UPPER).
+        while low < high:
+            middle = (low + high) // 2
+            time, known_from, known_to = self._time_around(queue, middle)
+            if time is not None and time >= timestamp + after:
+                high = min(middle, known_from)
+            else:
+                low = max(middle + 1, known_to)
+        if boundary is Boundary.LOWER:
+            return low
+        return max(low - 1, queue.min_offset)
+
+    def _time_around(
+        self, queue: ConsumeQueue | BatchConsumeQueue, queue_offset: int
+    ) -> tuple[int | None, int, int]:
+        """Store time at or next after a queue offset, and the range of offsets it stands for."""
+        if not isinstance(queue, ConsumeQueue):
+            batch = queue.unit(queue_offset)
+            if batch is None:
+                return None, queue_offset, queue.max_offset
+            after = batch.base_offset + batch.message_count
+            return batch.store_timestamp, min(queue_offset, batch.base_offset), after
+        at = queue_offset
+        while at < queue.end:
+            unit = queue.unit(at)
+            time = None if unit is None or unit[1] == FILLER_SIZE else self.store_timestamp(unit[0])
+            if time is not None:
+                return time, queue_offset, at + 1
+            at += 1
+        return None, queue_offset, queue.end
+
+    def earliest_time(self, topic: str, queue_id: int) -> int | None:
+        """When the oldest readable message of a queue was stored."""
+        queue = self._table.find(topic, queue_id)
+        if queue is None or queue.min_offset >= queue.max_offset:
+            return None
+        return self._time_around(queue, queue.min_offset)[0]
+
+    # By key
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int = 64,
+        begin: int = 0,
+        end: int = 1 << 62,
+        index_type: str | None = None,
+    ) -> QueryResult:
+        """Records whose key hashes like ``key``, oldest first. A client compares the keys themselves."""
+        if self._index is None:
+            return QueryResult([], 0, 0)
+        hits = self._index.query(topic, key, max_count, begin, end, index_type)
+        found = (self.record(offset) for offset in sorted(hits.offsets))
+        records = [record for record in found if record is not None]
+        return QueryResult(records, hits.last_update_timestamp, hits.last_update_offset)

@@ -1,0 +1,260 @@
+"""Opening a store: find the end of the log, and make queues and index agree with it.
+
+The log is the truth. Where the walk through it begins is an optimisation (everything before is known to be on
+disk in log, queues and index); what it finds decides. Nothing here depends on having finished before, so an
+interrupted recovery is simply done again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING
+
+from orbitmq.protocol.java import decode_utf8
+from orbitmq.protocol.record import MIN_RECORD_SIZE, blank, encode_record
+from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.errors import StoreDamagedError
+from orbitmq.store.scan import Damage, LogView, Seen, walk_past_damage
+
+if TYPE_CHECKING:
+    from orbitmq.store.checkpoint import Checkpoint
+    from orbitmq.store.config import StoreConfig
+    from orbitmq.store.disk import Disk
+    from orbitmq.store.dispatch import Dispatcher
+    from orbitmq.store.log_files import LogFiles
+    from orbitmq.store.queue_floor import QueueFloor
+    from orbitmq.store.queue_table import Queue, QueueTable
+
+FENCE_TOPIC = b"RMQ_SYS_DAMAGED"
+FENCE_SYS_FLAG = 0xC
+"""Transaction type rollback: neither a queue nor the index takes such a record, here and in RocketMQ."""
+
+
+@dataclasses.dataclass(slots=True)
+class RecoveryReport:
+    """What opening a store found and did."""
+
+    clean: bool
+    """Whether the store was closed properly."""
+    started_at: int
+    """Where in the log the walk began."""
+    log_start: int
+    log_end: int
+    records: int = 0
+    """Records walked."""
+    newest_timestamp: int = 0
+    damages: list[Damage] = dataclasses.field(default_factory=list)
+    """Places in the log that hold no readable record and have whole records behind them."""
+    end_reason: str = ""
+    """Why the log ends where it does."""
+    rebuilt_queues: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    """Queues that were missing or behind and were written again from the log."""
+    removed_index_files: list[str] = dataclasses.field(default_factory=list)
+
+
+class Recovery:
+    """One opening of a store."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        files: LogFiles,
+        table: QueueTable,
+        dispatcher: Dispatcher,
+        checkpoint: Checkpoint,
+        floor: QueueFloor | None,
+        *,
+        clean: bool,
+    ) -> None:
+        self._disk = disk
+        self._config = config
+        self._files = files
+        self._table = table
+        self._dispatcher = dispatcher
+        self._checkpoint = checkpoint
+        self._floor = floor
+        self._clean = clean
+        self._at = 0
+
+    def run(self) -> RecoveryReport:
+        """Recover; afterwards the queues touched by the walk are open and the log's end is known."""
+        removed = self._load_index()
+        if not len(self._files):
+            return self._empty(removed)
+        start, index_start = self._starting_points()
+        report = RecoveryReport(
+            self._clean, min(start, index_start), self._files.start, start, removed_index_files=removed
+        )
+        self._table.open_queue = self._open_in_walk
+        report.log_end = self._walk(report, start, index_start)
+        self._settle_end(report)
+        if start > self._files.start:
+            self._rebuild_behind(report)
+        return report
+
+    def _load_index(self) -> list[str]:
+        index = self._dispatcher.index
+        if index is None:
+            return []
+        removed = index.load(self._clean, self._checkpoint.index_msg_timestamp)
+        if not self._clean:
+            self._checkpoint.index_msg_timestamp = index.flushed_timestamp
+        return removed
+
+    def _empty(self, removed: list[str]) -> RecoveryReport:
+        if any(True for _ in self._table.all()):
+            where = ", ".join(self._config.commit_log_dirs)
+            raise StoreDamagedError(
+                f"there are consume queues but no commit log in {where}: give the right storePathCommitLog, "
+                "or move the consumequeue directory away to begin with an empty store"
+            )
+        return RecoveryReport(self._clean, 0, 0, 0, end_reason="the store is empty", removed_index_files=removed)
+
+    # Where to begin
+
+    def _starting_points(self) -> tuple[int, int]:
+        """Where queues may lack records, and where the index may."""
+        files, index = self._files, self._dispatcher.index
+        begin = files.start
+        if self._table.is_empty_on_disk:
+            start = begin
+        elif self._clean:
+            start = self._last_dispatched() if self._floor is not None else begin
+        else:
+            start = self._after_crash()
+        if index is None:
+            return start, sys.maxsize
+        indexed = index.end_offset
+        if self._clean and self._floor is not None and index.end_offset == self._floor.index_end:
+            # Records without keys are in no index; the floor remembers that they were looked at.
+            indexed = max(indexed, self._floor.indexed_to)
+        return start, max(indexed, begin)
+
+    def _last_dispatched(self) -> int:
+        offset = self._checkpoint.logics_physical_offset
+        return offset if self._is_whole(offset) is not None else self._files.start
+
+    def _after_crash(self) -> int:
+        checkpoint = self._checkpoint
+        last = self._is_whole(checkpoint.logics_physical_offset)
+        if last is not None and 0 < last.store_timestamp < min(
+            checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp
+        ):
+            return last.offset
+        for base in reversed(self._files.bases):
+            first = LogView(base, self._files.mapped(base).buffer).look(0)
+            if isinstance(first, Seen) and 0 < first.store_timestamp <= checkpoint.min_timestamp:
+                return base
+        return self._files.start
+
+    def _is_whole(self, offset: int) -> Seen | None:
+        base = offset - offset % self._files.file_size
+        if base not in self._files:
+            return None
+        found = LogView(base, self._files.mapped(base).buffer).look(offset - base)
+        return found if isinstance(found, Seen) and found.body_is_intact else None
+
+    # The walk
+
+    def _open_in_walk(self, queue: Queue) -> None:
+        # After a crash, units from the place of the walk on may have holes: they are dropped and written again.
+        limit = sys.maxsize if self._clean else self._at
+        queue.open(self._files.start, limit, clean=self._clean)
+
+    def _walk(self, report: RecoveryReport, start: int, index_start: int) -> int:
+        dispatcher = self._dispatcher
+        end = report.started_at
+        steps = walk_past_damage(
+            self._files,
+            report.started_at,
+            check_property_crc=self._config.force_verify_prop_crc,
+            torn_after=None if self._clean else self._checkpoint.physic_msg_timestamp,
+            search_unwritten=not self._clean,
+        )
+        for found in steps:
+            if isinstance(found, Damage):
+                if not found.size:
+                    report.end_reason = found.reason
+                    break
+                report.damages.append(found)
+                self._fence(found)
+                end = found.offset + found.size
+                continue
+            report.records += 1
+            report.newest_timestamp = found.store_timestamp
+            end = found.offset + found.size
+            if not found.body_is_intact:
+                report.damages.append(Damage(found.offset, found.size, "the body fails its CRC"))
+                continue
+            self._at = found.offset
+            if found.offset >= start:
+                dispatcher.dispatch_seen(found, to_index=found.offset >= index_start)
+            else:
+                dispatcher.index_seen(found)
+        return end
+
+    def _fence(self, damage: Damage) -> None:
+        """Make damage readable as one record that nobody is shown, so that every walk passes it."""
+        if not self._files.writable:
+            return
+        base = damage.offset - damage.offset % self._files.file_size
+        mapped = self._files.mapped(base)
+        position = damage.offset - base
+        stop = position + damage.size
+        if stop == self._files.file_size:
+            mapped.buffer[position : position + 8] = blank(damage.size)
+        elif damage.size >= MIN_RECORD_SIZE + len(FENCE_TOPIC):
+            room = damage.size - MIN_RECORD_SIZE - len(FENCE_TOPIC)
+            mapped.buffer[position:stop] = encode_record(
+                topic=FENCE_TOPIC,
+                queue_id=0,
+                body=bytes(mapped.buffer[stop - room : stop]),
+                physical_offset=damage.offset,
+                sys_flag=FENCE_SYS_FLAG,
+                born_host=bytes(8),
+                store_host=bytes(8),
+            )
+        mapped.sync()
+
+    def _settle_end(self, report: RecoveryReport) -> None:
+        """Leave nothing behind the end of the log, in the log and in the queues that are open."""
+        files, end = self._files, report.log_end
+        if files.writable:
+            base = end - end % files.file_size
+            if base in files and not self._clean:
+                self._disk.zero(files.path(base), end - base)
+                files.mapped(base).sync()
+        for queue in self._table.opened():
+            if queue.max_physical > end:
+                queue.truncate_to_log(end)
+        self._table.open_queue = lambda queue: queue.open(files.start, end, clean=self._clean)
+
+    # Queues that lack more than the walk saw
+
+    def _rebuild_behind(self, report: RecoveryReport) -> None:
+        behind = {queue for queue in self._table.opened() if queue.gaps}
+        if self._floor is not None:
+            for name, queue_id in self._floor.missing(self._table):
+                behind.add(self._table.get(name, queue_id))
+        if behind:
+            rebuild_queues(self._files, self._dispatcher, behind, report.log_end)
+            report.rebuilt_queues.extend(sorted((queue.topic, queue.queue_id) for queue in behind))
+
+
+def rebuild_queues(files: LogFiles, dispatcher: Dispatcher, queues: set[Queue], end: int) -> None:
+    """Write some queues again from the whole log."""
+    wanted = {(queue.topic, queue.queue_id) for queue in queues}
+    for queue in queues:
+        queue.destroy()
+        queue.min_offset = queue.next_offset = queue.max_physical = 0
+    for found in walk_past_damage(files, files.start, check_crc=False):
+        if isinstance(found, Seen):
+            if found.offset >= end:
+                break
+            if (decode_utf8(found.topic), found.queue_id) in wanted:
+                dispatcher.dispatch_seen(found, to_index=False)
+    for queue in queues:
+        if isinstance(queue, ConsumeQueue):
+            queue.correct_min_offset(files.start)

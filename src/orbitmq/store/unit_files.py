@@ -1,0 +1,230 @@
+"""Fixed-size units in fixed-size files: what a consume queue is on disk.
+
+Units are appended to a small tail in memory and written to their file a page at a time, so a queue costs no
+descriptor and no map: fifty thousand of them are fifty thousand small objects. The tail may be lost with the
+process, because a queue is derived from the commit log and recovery writes it again.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from orbitmq.store.errors import StoreDamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orbitmq.store.disk import Disk
+
+TAIL_BYTES = 4096
+"""A tail of this size is written out: one page, which is about 200 units of a plain queue."""
+
+
+def write_fully(disk: Disk, path: str, offset: int, data: bytes | bytearray | memoryview) -> None:
+    """Write all of ``data``; the system may take it in pieces."""
+    rest = memoryview(data)
+    while rest:
+        written = disk.pwrite(path, offset, rest)
+        offset += written
+        rest = rest[written:]
+
+
+def file_name(offset: int) -> str:
+    """RocketMQ's name of the file that starts at this byte offset."""
+    return f"{offset:020d}"
+
+
+class UnitFiles:
+    """An append-only sequence of units, addressed by their number."""
+
+    __slots__ = ("_files", "_new_names", "_unsynced", "directory", "disk", "end", "file_size", "first",
+                 "is_queued", "tail", "tail_start", "unit_size", "written")  # fmt: skip
+
+    def __init__(self, disk: Disk, directory: str, unit_size: int, file_size: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.unit_size = unit_size
+        self.file_size = file_size
+        self.first = 0
+        """Number of the first unit that a file has room for."""
+        self.end = 0
+        """Number of the unit that comes next."""
+        self.tail = bytearray()
+        self.tail_start = 0
+        self.written = 0
+        """Units below this number are in their files."""
+        self.is_queued = False
+        """Whether the owner has noted that there is something to write or sync."""
+        self._files: list[int] = []
+        self._unsynced: set[str] = set()
+        self._new_names = False
+
+    # Opening
+
+    def load(self, is_valid: Callable[[bytes], bool]) -> None:
+        """Find the files and the end of what they hold: the first unit that is not valid."""
+        names = [name for name in self.disk.list(self.directory) if name.isdigit()]
+        paths = [os.path.join(self.directory, name) for name in names]
+        for path in paths:
+            found = self.disk.stat(path)
+            if found is None or found.size != self.file_size:
+                # A file that a crash left before it got its size holds nothing yet.
+                if found is not None and found.size == 0 and path == paths[-1]:
+                    self.disk.remove(path)
+                    names.pop()
+                    break
+                size = 0 if found is None else found.size
+                raise StoreDamagedError(
+                    f"{path} has {size} bytes but this store's queue files have {self.file_size}: "
+                    "give the broker.conf the store was written with"
+                )
+        self._files = sorted(int(name) for name in names)
+        if not self._files:
+            return
+        per_file = self.file_size // self.unit_size
+        self.first = self._files[0] // self.unit_size
+        end = self.first
+        for base in reversed(self._files):
+            low, high = base // self.unit_size, base // self.unit_size + per_file
+            if not is_valid(self._from_file(low, 1)):
+                continue
+            while high - low > 1:
+                middle = (low + high) // 2
+                if is_valid(self._from_file(middle, 1)):
+                    low = middle
+                else:
+                    high = middle
+            end = high
+            break
+        self._restart(end)
+
+    def start_at(self, number: int) -> None:
+        """Let an empty sequence begin at a unit other than 0."""
+        assert not self._files
+        assert not self.tail
+        self.first = number
+        self._restart(number)
+
+    def _restart(self, end: int) -> None:
+        self.end = self.written = self.tail_start = end
+        self.tail.clear()
+
+    # Reading
+
+    def read(self, number: int, count: int) -> bytes:
+        """Bytes of up to ``count`` units from ``number`` on; fewer where a file or the sequence ends."""
+        if number < self.first or number >= self.end:
+            return b""
+        count = min(count, self.end - number)
+        if number >= self.tail_start:
+            at = (number - self.tail_start) * self.unit_size
+            return bytes(self.tail[at : at + count * self.unit_size])
+        return self._from_file(number, min(count, self.tail_start - number))
+
+    def _from_file(self, number: int, count: int) -> bytes:
+        position = number * self.unit_size
+        within = position % self.file_size
+        length = min(count * self.unit_size, self.file_size - within)
+        return self.disk.pread(self._path(position - within), within, length)
+
+    def _path(self, base: int) -> str:
+        return os.path.join(self.directory, file_name(base))
+
+    # Writing
+
+    def write_out(self, filler: bytes) -> None:
+        """Put the tail into its files. ``filler`` is the unit in front of the first one of a new queue."""
+        size = self.unit_size
+        while self.written < self.end:
+            position = self.written * size
+            within = position % self.file_size
+            base = position - within
+            path = self._path(base)
+            if base not in self._files:
+                self._create(base, filler)
+            start = (self.written - self.tail_start) * size
+            stop = min((self.end - self.tail_start) * size, start + self.file_size - within)
+            with memoryview(self.tail) as units:
+                write_fully(self.disk, path, within, units[start:stop])
+            self._unsynced.add(path)
+            self.written += (stop - start) // size
+        # Half a page stays in memory, for readers that follow the end of the queue.
+        keep = min(len(self.tail), TAIL_BYTES // 2 // size * size)
+        if len(self.tail) > keep:
+            self.tail_start = self.end - keep // size
+            del self.tail[: len(self.tail) - keep]
+
+    def _create(self, base: int, filler: bytes) -> None:
+        self._new_names = True
+        path = self._path(base)
+        self.disk.create(path, self.file_size)
+        if not self._files and self.first * self.unit_size > base:
+            write_fully(self.disk, path, 0, filler * (self.first - base // self.unit_size))
+            self.first = base // self.unit_size
+        self._files.append(base)
+        self._files.sort()
+
+    def take_unsynced(self) -> tuple[list[str], bool]:
+        """Files to sync to make what was written durable, and whether some of them are new."""
+        taken = sorted(self._unsynced), self._new_names
+        self._unsynced.clear()
+        self._new_names = False
+        return taken
+
+    def give_back_unsynced(self, taken: tuple[list[str], bool]) -> None:
+        """Undo ``take_unsynced`` after a sync that failed."""
+        self._unsynced.update(taken[0])
+        self._new_names |= taken[1]
+
+    # Shortening
+
+    def truncate(self, end: int) -> None:
+        """Forget the units from number ``end`` on."""
+        assert self.first <= end <= self.end
+        if end >= self.tail_start:
+            del self.tail[(end - self.tail_start) * self.unit_size :]
+            self.written = min(self.written, end)
+            self.end = end
+            self._wipe(end)
+            return
+        self._wipe(end)
+        self._restart(end)
+
+    def _wipe(self, end: int) -> None:
+        """Zero the units after the end in its file and remove later files, so that no old unit is found again."""
+        position = end * self.unit_size
+        within = position % self.file_size
+        keep = position - within
+        for base in [base for base in self._files if base > keep or (base == keep and not within)]:
+            self.disk.remove(self._path(base))
+            self._unsynced.discard(self._path(base))
+            self._files.remove(base)
+        if keep in self._files:
+            self.disk.zero(self._path(keep), within)
+            self._unsynced.add(self._path(keep))
+
+    def delete_files_below(self, number: int) -> int:
+        """Remove whole files of units below ``number``, never the last file; returns how many."""
+        removed = 0
+        while len(self._files) > 1 and self._files[0] + self.file_size <= number * self.unit_size:
+            path = self._path(self._files[0])
+            self.disk.remove(path)
+            self._unsynced.discard(path)
+            del self._files[0]
+            self.first = self._files[0] // self.unit_size
+            removed += 1
+        return removed
+
+    def destroy(self) -> None:
+        """Remove every file and start again at unit 0."""
+        for base in self._files:
+            self.disk.remove(self._path(base))
+        self._files.clear()
+        self._unsynced.clear()
+        self.first = 0
+        self._restart(0)
+
+    @property
+    def file_count(self) -> int:
+        return len(self._files)
