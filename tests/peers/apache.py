@@ -1,0 +1,265 @@
+"""The unmodified Apache RocketMQ as a test peer: its jars, name server, broker and ``mqadmin``.
+
+``available()`` says why it cannot be run here, if so: ask it first and skip the test with its answer.
+Servers are context managers, and leaving one kills it. Call ``stop`` first where what it does at a clean
+shutdown matters: that takes a broker nine seconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from peers.cache import filled, is_filled
+from peers.frames import GET_BROKER_CLUSTER_INFO, GET_BROKER_CONFIG, ask
+from peers.ports import free_port, is_listening
+from peers.process import PeerError, PeerProcess, run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+OLDEST_JAVA = 17
+
+_POM = Path(__file__).with_name("pom.xml")
+_JAVA_SOURCES = Path(__file__).with_name("java")
+_FETCH_SECONDS = 240
+_COMPILE_SECONDS = 60
+_START_SECONDS = 60
+_STOP_SECONDS = 60
+_COMMAND_SECONDS = 60
+
+_JVM_FLAGS = (
+    "-Xms128m",
+    "-Xmx512m",
+    "-XX:MaxDirectMemorySize=512m",
+    # A test is over before the optimising compiler pays, and the machine has other things to do.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    # The broker unmaps its files by way of JDK internals, which Java 17 closed.
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+
+_BROKER_DEFAULTS = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerId": "0",
+    "brokerIP1": "127.0.0.1",
+    "brokerIP2": "127.0.0.1",
+    # Neither the age of a store nor a nearly full disk may delete what a test is about to read.
+    "fileReservedTime": "876000",
+    "diskMaxUsedSpaceRatio": "95",
+    "diskSpaceWarningLevelRatio": "99",
+    "diskSpaceCleanForciblyRatio": "99",
+    # A busy machine makes the broker refuse sends that waited longer than this; the default is 200.
+    "waitTimeMillsInSendQueue": "30000",
+}
+
+
+@functools.cache
+def available() -> str | None:
+    """None if Apache RocketMQ can be run here, otherwise the reason in one sentence.
+
+    The first call fetches it, which takes about a minute; later runs find it in the cache.
+    """
+    version = _java_version()
+    if version < OLDEST_JAVA or _tool("javac") is None:
+        return f"running Apache RocketMQ takes a JDK (java and javac) of version {OLDEST_JAVA} or newer"
+    if not is_filled(_jars_name()) and _tool("mvn") is None:
+        return "fetching Apache RocketMQ takes Maven (mvn), which is not on the PATH"
+    try:
+        class_path()
+    except PeerError as error:
+        return f"Apache RocketMQ could not be fetched: {_first_error(str(error))}"
+    return None
+
+
+def class_path() -> str:
+    """The class path: Apache's jars and the test programs under ``java/``, fetched and compiled once."""
+    jars = filled(_jars_name(), _fetch_jars)
+    sources = sorted(_JAVA_SOURCES.glob("*.java"))
+    programs = f"{_jars_name()}-programs-{_digest(*sources)}"
+
+    def compile_programs(folder: Path) -> None:
+        command = [_tool("javac") or "javac", "-encoding", "UTF-8", "-cp", f"{jars}/*"]
+        command += ["-d", str(folder), *map(str, sources)]
+        run(command, environment={}, seconds=_COMPILE_SECONDS)
+
+    return f"{filled(programs, compile_programs)}:{_JAVA_SOURCES}:{jars}/*"
+
+
+def java_command(main: str, *arguments: str, home: Path) -> list[str]:
+    """The command line of a Java program of the class path; what it leaves in a home goes to ``home``."""
+    java = _tool("java") or "java"
+    return [java, *_JVM_FLAGS, f"-Duser.home={home}", "-cp", class_path(), main, *arguments]
+
+
+def mqadmin(*arguments: str) -> str:
+    """Run an ``mqadmin`` command and return what it printed. It takes six seconds, most of them to shut down."""
+    with tempfile.TemporaryDirectory(prefix="orbitmq-mqadmin-") as folder:
+        main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+        command = java_command(main, *arguments, home=Path(folder))
+        environment = {"ROCKETMQ_HOME": folder}
+        return run(command, environment=environment, seconds=_COMMAND_SECONDS)
+
+
+class _ApacheServer:
+    """A server of Apache's that listens on ``address``; its settings and its log are in ``home``."""
+
+    def __init__(
+        self,
+        name: str,
+        main: str,
+        arguments: Sequence[str],
+        settings: Mapping[str, str],
+        *,
+        home: Path,
+        address: str,
+    ) -> None:
+        self.address = address
+        home.mkdir(parents=True, exist_ok=True)
+        conf = home / "server.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), "utf-8")
+        self._process = PeerProcess(
+            name,
+            java_command(main, *arguments, "-c", str(conf), home=home),
+            home=home,
+            environment={"ROCKETMQ_HOME": str(home)},
+        )
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    def stop(self) -> None:
+        """Shut down as an operator does, and wait until it is done."""
+        self._process.stop(seconds=_STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End it without a chance to flush or tidy up, as a crash does."""
+        self._process.kill()
+
+    def quote(self) -> str:
+        """The last lines of its log."""
+        return self._process.quote()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+class ApacheNameServer(_ApacheServer):
+    """A name server on a free port of this machine, ready when made."""
+
+    def __init__(self, home: Path) -> None:
+        port = free_port()
+        super().__init__(
+            "Apache name server",
+            "org.apache.rocketmq.namesrv.NamesrvStartup",
+            (),
+            {"listenPort": str(port)},
+            home=home,
+            address=f"127.0.0.1:{port}",
+        )
+        self._process.wait_until(lambda: is_listening(self.address), what="listening", seconds=_START_SECONDS)
+
+
+class ApacheBroker(_ApacheServer):
+    """A broker on the store under ``store``, ready and registered at ``nameserver`` when made.
+
+    ``conf`` holds ``broker.conf`` settings. Without a ``listenPort`` among them it listens on a free one.
+    """
+
+    def __init__(self, store: Path, conf: Mapping[str, str], *, home: Path, nameserver: str) -> None:
+        settings = {"brokerName": "broker-a", **_BROKER_DEFAULTS, **conf}
+        settings["storePathRootDir"] = str(store)
+        settings["storePathCommitLog"] = str(store / "commitlog")
+        port = int(settings.setdefault("listenPort", str(free_broker_port())))
+        self.name = settings["brokerName"]
+        super().__init__(
+            "Apache broker",
+            "org.apache.rocketmq.broker.BrokerStartup",
+            ("-n", nameserver),
+            settings,
+            home=home,
+            address=f"{settings['brokerIP1']}:{port}",
+        )
+        self._process.wait_until(self._answers, what="answering", seconds=_START_SECONDS)
+        self._process.wait_until(
+            lambda: self._is_registered_at(nameserver), what="registered", seconds=_START_SECONDS
+        )
+
+    def _answers(self) -> bool:
+        try:
+            return ask(self.address, GET_BROKER_CONFIG).code == 0
+        except OSError:
+            return False
+
+    def _is_registered_at(self, nameserver: str) -> bool:
+        return f'"{self.address}"'.encode() in ask(nameserver, GET_BROKER_CLUSTER_INFO).body
+
+
+def free_broker_port() -> int:
+    """A port for a broker, which also takes the one two below (VIP) and the one above (replication)."""
+    return free_port(-2, 1)
+
+
+def _tool(name: str) -> str | None:
+    java_home = os.environ.get("JAVA_HOME")
+    if java_home and (found := shutil.which(name, path=f"{java_home}/bin")):
+        return found
+    return shutil.which(name)
+
+
+def _java_version() -> int:
+    java = _tool("java")
+    if java is None:
+        return 0
+    try:
+        said = run([java, "--version"], environment={}, seconds=_COMMAND_SECONDS)
+    except PeerError:
+        return 0  # Java 8 does not know the question
+    version = re.match(r"\S+ (\d+)", said)
+    return int(version[1]) if version else 0
+
+
+def _fetch_jars(folder: Path) -> None:
+    command = [_tool("mvn") or "mvn", "-q", "-B", "-f", str(_POM)]
+    command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    run(command, environment={}, seconds=_FETCH_SECONDS)
+
+
+def _jars_name() -> str:
+    return f"apache-{_digest(_POM)}"
+
+
+def _digest(*files: Path) -> str:
+    contents = hashlib.sha256()
+    for file in files:
+        contents.update(file.read_bytes())
+    return contents.hexdigest()[:12]
+
+
+def _first_error(said: str) -> str:
+    """The first line of a tool's output that tells of an error, without colours and addresses."""
+    plain = re.sub(r"\x1b\[[0-9;]*m|\(?https?://\S+", "", said)
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
+    errors = [line.removeprefix("[ERROR] ") for line in lines if "error" in line.lower()]
+    return (errors or lines or ["no reason was given"])[0][:300]
