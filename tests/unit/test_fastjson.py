@@ -124,6 +124,7 @@ def test_references_stand_for_what_was_written_before() -> None:
 def test_references_in_standard_json_are_resolved_too() -> None:
     assert loads('[{"a":1},{"$ref":"$[0]"}]') == [{"a": 1}, {"a": 1}]
     assert loads('{"$ref":1}') == {"$ref": 1}
+    assert loads('{"$ref":"price"}') == {"$ref": "price"}
     assert loads('{"$ref":"$.a","a":1}') == {"$ref": "$.a", "a": 1}
     assert loads('"$ref"') == "$ref"
 

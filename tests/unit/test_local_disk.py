@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orbitmq.store.disk import LocalDisk
+from orbitmq.store.disk import SYNCFS_FROM, LocalDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,6 +152,16 @@ def test_a_full_file_system_refuses_to_reserve(small_file_system: str) -> None:
     mapped.close()
     assert disk.space(path).ratio >= 0.5
     disk.remove(path)
+    disk.close()
+
+
+def test_many_files_are_synced_at_once(small_file_system: str) -> None:
+    # On a file system of its own: a sync of many files is one of everything on theirs.
+    disk = LocalDisk()
+    paths = [os.path.join(small_file_system, f"d/{number}") for number in range(SYNCFS_FROM)]
+    for path in paths:
+        disk.create(path, 1)
+    disk.sync_many(paths, [os.path.join(small_file_system, "d")])
     disk.close()
 
 

@@ -73,6 +73,15 @@ def test_an_unknown_operation_cannot_fail() -> None:
         MemoryDisk().fail("fsync")
 
 
+def test_what_is_asked_for_must_be_possible() -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        MemoryDisk().short_writes(1.5)
+    with pytest.raises(ValueError, match="calls to come"):
+        MemoryDisk().crash_after(-1)
+    with pytest.raises(ValueError, match="multiple of the sector"):
+        MemoryDisk(page_size=1000)
+
+
 def test_faults_can_be_taken_back() -> None:
     disk = written()
     disk.fail("read")

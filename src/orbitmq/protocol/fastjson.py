@@ -292,8 +292,9 @@ def _entries(container: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _reference(value: dict[Any, Any] | list[Any]) -> str | None:
+    """The path if this is a reference: from the root, or fastjson's words for what encloses it."""
     path = value.get("$ref") if isinstance(value, dict) and len(value) == 1 else None
-    return path if isinstance(path, str) else None
+    return path if isinstance(path, str) and path.startswith(("$", "@", "..")) else None
 
 
 def _follow(root: Any, path: str) -> Any:
@@ -394,36 +395,38 @@ class _Writer:
         if not entries:
             append("{}")
             return
+        encode = self.encode
         inner = line + "\t"
-        append("{")
-        between = inner if self.pretty else ""
+        first, further = ("{" + inner, "," + inner) if self.pretty else ("{", ",")
+        lead = first
         for key, value in sorted(entries.items(), key=_order) if self.sort_maps else entries.items():
             if value is None:
                 continue
-            if between:
-                append(between)
-            between = "," + inner if self.pretty else ","
-            self._write_key(key, inner)
-            append(":")
-            if type(value) is str:
-                append(self.encode(value))
+            name = encode(key) if type(key) is str else self._key(key, inner)
+            kind = type(value)
+            if kind is str:
+                append(f"{lead}{name}:{encode(value)}")
+            elif kind is int:
+                append(f"{lead}{name}:{self._plain(value) if self.browser_compatible else value}")
             else:
+                append(f"{lead}{name}:")
                 self.write(value, inner)
-        if self.pretty:
-            # fastjson breaks the line before it finds that every entry is null.
-            append(line if between != inner else inner + line)
-        append("}")
+            lead = further
+        if lead is first:
+            # Every entry is null, and pretty fastjson has already broken the line.
+            append(first)
+        append(line + "}" if self.pretty else "}")
 
-    def _write_key(self, key: Any, line: str) -> None:
-        if type(key) is str:
-            self.parts.append(self.encode(key))
-        elif isinstance(key, ObjectKey):
-            self._write_object(dict(key.items), line)
-        elif isinstance(key, int | float):
-            text = self._plain(key).strip('"')
-            self.parts.append(f'"{text}"' if self.browser_compatible else text)
-        else:
-            raise TypeError(f"{type(key).__name__} is no JSON key")
+    def _key(self, key: Any, line: str) -> str:
+        if isinstance(key, ObjectKey):
+            outer, self.parts = self.parts, []
+            self.write(dict(key.items), line)
+            text, self.parts = "".join(self.parts), outer
+            return text
+        if isinstance(key, int | float):
+            text = str(key) if type(key) is int else self._plain(key)
+            return f'"{text}"' if self.browser_compatible else text
+        raise TypeError(f"{type(key).__name__} is no JSON key")
 
     def _write_array(self, items: list[Any] | tuple[Any, ...], line: str) -> None:
         append = self.parts.append

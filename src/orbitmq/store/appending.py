@@ -12,7 +12,7 @@ from orbitmq.protocol.names import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYS
 from orbitmq.protocol.properties import find, with_property, without
 from orbitmq.protocol.record import CRC_PROPERTY, CRC_PROPERTY_SIZE, HEADS, MAX_PROPERTIES_SIZE
 from orbitmq.store.config import FlushDiskType
-from orbitmq.store.dispatch import NOT_QUEUED
+from orbitmq.store.dispatch import MULTI_DISPATCH, NOT_QUEUED
 from orbitmq.store.errors import AppendRefusedError, PutStatus
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 
-_MULTI_DISPATCH = names.INNER_MULTI_DISPATCH.encode()
+MAX_INNER_BATCH = 32767
+"""A queue unit counts the messages of an inner batch in a signed short."""
+
 _MULTI_OFFSET = names.INNER_MULTI_QUEUE_OFFSET.encode()
 _INNER_NUM = names.INNER_NUM.encode()
 _INNER_BASE = names.INNER_BASE.encode()
@@ -92,14 +94,16 @@ class Appender:
         prepared_transaction_offset: int = 0,
     ) -> Appended:
         """Append one message. Under SYNC_FLUSH it counts as stored only after a flush that covers it."""
+        if self.gate.reason is not None or self._dispatcher.fault is not None:
+            self._refuse_or_mend()
         try:
             known = self._queues.topics[topic]
             queue = known.queues[queue_id]
         except KeyError:
             queue = self._queues.get(topic, queue_id)
             known = self._queues.topics[topic]
-        if self.gate.reason is not None or self._dispatcher.fault is not None:
-            self._refuse_or_mend()
+        if self._crc_size:
+            properties = self._ready_for_crc(properties)
         if len(body) > self._max_body or len(properties) > self._max_properties:
             self._refuse_size(len(body), len(properties))
         if sys_flag & INNER_BATCH:
@@ -107,16 +111,15 @@ class Appender:
                 PutStatus.MESSAGE_ILLEGAL, "an inner batch needs a topic with queue.type=BatchCQ"
             )
         light: list[Queue] = []
-        if self._multi_dispatch and _MULTI_DISPATCH in properties:
+        if self._multi_dispatch and MULTI_DISPATCH in properties and not sys_flag & NOT_QUEUED:
             light, properties = self._number_light_queues(topic, properties)
-        if self._crc_size and CRC_PROPERTY in properties:
-            properties = without(properties, (CRC_PROPERTY,))
+        light_offsets = [light_queue.next_offset for light_queue in light]
         appended = self._write(
             known, queue, 1, body, properties, flag, sys_flag, born_timestamp, born_host, self._clock.now_ms(),
             reconsume_times, prepared_transaction_offset,
         )  # fmt: skip
-        for light_queue in light:
-            light_queue.next_offset = max(light_queue.next_offset, light_queue.max_offset + 1)
+        for light_queue, light_offset in zip(light, light_offsets, strict=True):
+            light_queue.next_offset = light_offset + 1
         return appended
 
     def append_batch(
@@ -131,17 +134,17 @@ class Appender:
         reconsume_times: int = 0,
     ) -> list[Appended]:
         """Append the messages of a client's batch, each as its own record, without a gap and all or none."""
+        if self.gate.reason is not None or self._dispatcher.fault is not None:
+            self._refuse_or_mend()
         items = self._batch_items(topic, batch, sys_flag)
         queue = self._queues.get(topic, queue_id)
         known = self._queues.topics[topic]
-        if self.gate.reason is not None or self._dispatcher.fault is not None:
-            self._refuse_or_mend()
         for _, body, properties in items:
             if len(body) > self._max_body or len(properties) > self._max_properties:
                 self._refuse_size(len(body), len(properties))
         hosts = (len(born_host) == 20) + 2 * (len(self._log.store_host) == 20)
         fixed = HEADS[hosts].size + len(known.field) + 2 + self._crc_size
-        self._log.make_room(sum(fixed + len(body) + len(properties) + 1 for _, body, properties in items))
+        self._make_room(sum(fixed + len(body) + len(properties) for _, body, properties in items))
         now = self._clock.now_ms()
         return [
             self._write(
@@ -174,13 +177,19 @@ class Appender:
         reconsume_times: int = 0,
     ) -> Appended:
         """Append a client's batch as one record of a topic with ``queue.type=BatchCQ``."""
-        items = self._batch_items(topic, batch, sys_flag)
-        queue = self._queues.get(topic, queue_id)
-        known = self._queues.topics[topic]
         if self.gate.reason is not None or self._dispatcher.fault is not None:
             self._refuse_or_mend()
+        items = self._batch_items(topic, batch, sys_flag)
+        if len(items) > MAX_INNER_BATCH:
+            raise AppendRefusedError(
+                PutStatus.MESSAGE_ILLEGAL, f"a batch of {len(items)} messages is over the limit {MAX_INNER_BATCH}"
+            )
+        queue = self._queues.get(topic, queue_id)
+        known = self._queues.topics[topic]
         if not known.is_batch:
             raise AppendRefusedError(PutStatus.MESSAGE_ILLEGAL, f"topic {topic} has no queue.type=BatchCQ")
+        if self._crc_size:
+            properties = self._ready_for_crc(properties)
         properties = with_property(properties, _INNER_NUM, str(len(items)).encode())
         properties = with_property(properties, _INNER_BASE, str(queue.next_offset).encode())
         if len(properties) > self._max_properties:
@@ -189,6 +198,15 @@ class Appender:
             known, queue, len(items), batch, properties, 0, sys_flag | INNER_BATCH | NEED_UNWRAP, born_timestamp,
             born_host, self._clock.now_ms(), reconsume_times, 0,
         )  # fmt: skip
+
+    def _make_room(self, size: int) -> None:
+        log, dispatcher = self._log, self._dispatcher
+        in_step = self._shows_at_once and dispatcher.position == log.end
+        try:
+            log.make_room(size)
+        finally:
+            if in_step:
+                dispatcher.position = log.end  # perhaps past the blank of a file that ended here
 
     def append_raw(self, data: bytes | memoryview, offset: int) -> None:
         """Append log bytes of a master, which begin at ``offset`` there and must go to the same offset here."""
@@ -220,10 +238,15 @@ class Appender:
         in_step = self._shows_at_once and dispatcher.position == log.end
         is_queued = not sys_flag & NOT_QUEUED
         queue_offset = queue.next_offset if is_queued else 0
-        offset, size = log.append(
-            known.field, queue.queue_id, queue_offset, body, properties, flag, sys_flag, born_timestamp, born_host,
-            store_timestamp, reconsume_times, prepared_transaction_offset, known.version_2,
-        )  # fmt: skip
+        try:
+            offset, size = log.append(
+                known.field, queue.queue_id, queue_offset, body, properties, flag, sys_flag, born_timestamp,
+                born_host, store_timestamp, reconsume_times, prepared_transaction_offset, known.version_2,
+            )  # fmt: skip
+        except AppendRefusedError:
+            if in_step:
+                dispatcher.position = log.end  # the file may have ended with a blank before its successor failed
+            raise
         if is_queued:
             queue.next_offset = queue_offset + count
         if in_step:
@@ -261,29 +284,39 @@ class Appender:
             self._refuse_size(len(batch), 0)
         try:
             items = [(flag, body, bytes(properties)) for flag, body, properties in iter_batch(memoryview(batch))]
+            if self._crc_size:
+                items = [(flag, body, self._ready_for_crc(properties)) for flag, body, properties in items]
         except ProtocolError as error:
             raise AppendRefusedError(PutStatus.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from error
         if not items:
             raise AppendRefusedError(PutStatus.MESSAGE_ILLEGAL, "the batch is empty")
         return items
 
+    @staticmethod
+    def _ready_for_crc(properties: bytes) -> bytes:
+        """Properties to which the log can append the CRC property: without one, and ended properly."""
+        if CRC_PROPERTY in properties:
+            properties = without(properties, (CRC_PROPERTY,))
+        return properties + b"\x02" if properties and properties[-1] != 2 else properties
+
     def _number_light_queues(self, topic: str, properties: bytes) -> tuple[list[Queue], bytes]:
         """The light queues a message names, and its properties with their next offsets."""
         if topic.startswith((RETRY_PREFIX, SYSTEM_TOPIC_PREFIX)) or topic == SCHEDULE_TOPIC:
             return [], properties
-        light_names = (find(properties, _MULTI_DISPATCH) or b"").decode("utf-8", "replace").split(",")
+        light_names = (find(properties, MULTI_DISPATCH) or b"").decode("utf-8", "replace").split(",")
         if not all(name.startswith(LMQ_PREFIX) and "/" not in name for name in light_names):
             return [], properties
-        light = [self._queues.get(name, 0) for name in light_names]
         limit = self._config.max_lmq_consume_queue_num
-        if self._queues.count_lmq() > limit:
+        new = {name for name in light_names if self._queues.find(name, 0) is None}
+        # Asked before one is made, or names that were refused would fill the table.
+        if new and self._queues.count_lmq() + len(new) > limit:
             raise AppendRefusedError(
                 PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
-                f"there are more than maxLmqConsumeQueueNum={limit} queues",
+                f"there would be more than maxLmqConsumeQueueNum={limit} queues",
             )
+        light = [self._queues.get(name, 0) for name in light_names]
         offsets = ",".join(str(queue.next_offset) for queue in light)
         numbered = with_property(properties, _MULTI_OFFSET, offsets.encode())
         if len(numbered) > self._max_properties:
             self._refuse_size(0, len(numbered))
         return light, numbered
-

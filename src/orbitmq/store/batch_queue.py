@@ -10,6 +10,7 @@ from orbitmq.store.unit_files import UnitFiles
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orbitmq.store.consume_queue import Confirm
     from orbitmq.store.disk import Disk
 
 UNIT = struct.Struct(">qiqqqhii")
@@ -37,7 +38,7 @@ class BatchUnit(NamedTuple):
 class BatchConsumeQueue(UnitFiles):
     """Units are numbered from 0 in their files; queue offsets are found by bisection on their base offset."""
 
-    __slots__ = ("gaps", "is_batch", "max_physical", "min_offset", "next_offset", "queue_id", "topic")
+    __slots__ = ("is_batch", "max_physical", "min_offset", "next_offset", "queue_id", "topic")
 
     def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_size: int) -> None:
         super().__init__(disk, directory, UNIT_SIZE, file_size)
@@ -47,10 +48,9 @@ class BatchConsumeQueue(UnitFiles):
         self.min_offset = 0
         self.next_offset = 0
         self.max_physical = 0
-        self.gaps = 0
 
-    def open(self, log_start: int, log_end: int, *, clean: bool) -> None:
-        """Take over what the files hold of records inside the commit log."""
+    def open(self, log_start: int, log_end: int, confirm: Confirm | None = None) -> None:
+        """Take over what the files hold of records inside the commit log; see ``ConsumeQueue.open``."""
 
         def is_valid(data: bytes) -> bool:
             if len(data) < UNIT_SIZE:
@@ -59,9 +59,16 @@ class BatchConsumeQueue(UnitFiles):
             return unit.is_valid and unit.physical_offset < log_end
 
         self.load(is_valid)
+        if confirm is not None and self.file_count:
+            end = self.end
+            while end > self.first:
+                unit = self._unit(end - 1)
+                if confirm(self.topic, self.queue_id, unit.base_offset, unit.physical_offset, unit.size):
+                    break
+                end -= 1
+            self._restart(end)
+            self._wipe(end)
         self._settle(log_start)
-        if self.file_count and not clean:
-            self._wipe(self.end)
 
     def _settle(self, log_start: int) -> None:
         self.next_offset = self.min_offset = self.max_physical = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orbitmq.store.unit_files import UnitFiles
@@ -21,6 +22,9 @@ FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _pack = UNIT.pack
 _unpack = UNIT.unpack
 
+Confirm = Callable[[str, int, int, int, int], bool]
+"""Whether the log has, for a topic, queue id and queue offset, a record at this offset with this size."""
+
 
 class ConsumeQueue(UnitFiles):
     """A queue of one topic. A unit's number is its queue offset.
@@ -29,7 +33,7 @@ class ConsumeQueue(UnitFiles):
     become visible.
     """
 
-    __slots__ = ("gaps", "is_batch", "max_physical", "min_offset", "next_offset", "queue_id", "topic")
+    __slots__ = ("is_batch", "max_physical", "min_offset", "next_offset", "queue_id", "topic")
 
     def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_size: int) -> None:
         super().__init__(disk, directory, UNIT_SIZE, file_size)
@@ -40,15 +44,14 @@ class ConsumeQueue(UnitFiles):
         self.next_offset = 0
         self.max_physical = 0
         """Where the last record of this queue ends in the commit log."""
-        self.gaps = 0
-        """How often a record's number was beyond the end: records before it were not seen."""
 
     # Opening
 
-    def open(self, log_start: int, log_end: int, *, clean: bool) -> None:
+    def open(self, log_start: int, log_end: int, confirm: Confirm | None = None) -> None:
         """Take over what the files hold of records inside the commit log.
 
-        After an unclean exit, whatever follows the last such unit is wiped, so that it is never found again.
+        After an unclean exit, ``confirm`` asks the log for the record of a unit: the last one may be torn and look
+        valid. Whatever follows the last confirmed unit is wiped, so that it is never found again.
         """
 
         def is_valid(unit: bytes) -> bool:
@@ -60,9 +63,16 @@ class ConsumeQueue(UnitFiles):
             return bool(size > 0 and 0 <= offset < log_end)
 
         self.load(is_valid)
+        if confirm is not None and self.file_count:
+            end = self.end
+            while end > self.first:
+                offset, size, _ = _unpack(self.read(end - 1, 1))
+                if size == FILLER_SIZE or confirm(self.topic, self.queue_id, end - 1, offset, size):
+                    break
+                end -= 1
+            self._restart(end)
+            self._wipe(end)
         self._settle(log_start)
-        if self.file_count and not clean:
-            self._wipe(self.end)
 
     def restart(self, queue_offset: int) -> None:
         """Empty the queue and let it go on at ``queue_offset``."""

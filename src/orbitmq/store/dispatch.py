@@ -28,7 +28,7 @@ NOT_QUEUED = 0x4
 
 _DELAY = names.DELAY_LEVEL.encode()
 _INNER_NUM = names.INNER_NUM.encode()
-_MULTI_DISPATCH = names.INNER_MULTI_DISPATCH.encode()
+MULTI_DISPATCH = names.INNER_MULTI_DISPATCH.encode()
 _MULTI_OFFSET = names.INNER_MULTI_QUEUE_OFFSET.encode()
 
 
@@ -81,7 +81,7 @@ class Dispatcher:
                 is_new = queue.put(queue_offset, offset, size, code, store_timestamp, count)
             if is_new:
                 self._note(queue, code, store_timestamp)
-            if self._multi_dispatch and _MULTI_DISPATCH in properties:
+            if self._multi_dispatch and MULTI_DISPATCH in properties:
                 self._dispatch_lmq(properties, offset, size, code, store_timestamp)
         if to_index and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             self._add_to_index(topic.name, offset, store_timestamp, unique_key, keys, tags)
@@ -114,7 +114,8 @@ class Dispatcher:
                 "free space or mend the disk"
             )
         else:
-            self.fault = None
+            if self.index_gap is None:
+                self.fault = None
 
     def _add_to_index(
         self, topic: str, offset: int, time: int, unique_key: bytes | None, keys: bytes | None, tags: bytes | None
@@ -141,7 +142,9 @@ class Dispatcher:
             count += 1
             if count >= most:
                 return count
-        self.position = max(self.position, end)
+        if not end % files.file_size:
+            # Past the blank. While only a part of a blank has come, its beginning is where to look again.
+            self.position = max(self.position, end)
         return count
 
     def mend(self, files: LogFiles) -> None:
@@ -176,7 +179,7 @@ class Dispatcher:
         return store_timestamp + (1000 if delay is None else delay)
 
     def _dispatch_lmq(self, properties: bytes, offset: int, size: int, code: int, store_timestamp: int) -> None:
-        light = (find(properties, _MULTI_DISPATCH) or b"").split(b",")
+        light = (find(properties, MULTI_DISPATCH) or b"").split(b",")
         offsets = (find(properties, _MULTI_OFFSET) or b"").split(b",")
         if len(light) != len(offsets):
             return

@@ -41,6 +41,8 @@ _ROUND = 8192
 
 Text = str | bytes
 Property = bytes | None
+_NO_LIMIT = 1 << 63
+
 _Pending = tuple[Text, int, int, Property, Property, Property]
 
 
@@ -127,19 +129,19 @@ class KeyIndex:
         self._names_changed = False
         self._sync_failed = False
 
-    def load(self, clean: bool, checkpoint_index_timestamp: int) -> list[str]:
+    def load(self, clean: bool, checkpoint_index_timestamp: int, checkpoint_offset: int = 0) -> list[str]:
         """Find the files on disk, and return the names of those deleted because they cannot be trusted.
 
-        After an unclean exit these are the first file that ends after the checkpoint's index timestamp and all
-        behind it, and a newest file whose entries, put again, do not make the file. ``end_offset`` then says
-        from where records must be added again, and ``flushed_timestamp`` belongs into the checkpoint before
-        they are.
+        After an unclean exit these are the first file that ends after the checkpoint's index timestamp, or after
+        the last record dispatched before the checkpoint if that is known (not 0), and all behind it; and a newest
+        file whose entries, put again, do not make the file. ``end_offset`` then says from where records must be
+        added again, and ``flushed_timestamp`` belongs into the checkpoint before they are.
         """
-        self._forget()
+        self.forget()
         self._parts = self._find_parts()
         suspects: list[_Part] = []
         if not clean:
-            suspects = self._distrusted(checkpoint_index_timestamp)
+            suspects = self._distrusted(checkpoint_index_timestamp, checkpoint_offset or _NO_LIMIT)
             # The newest first: interrupted anywhere, what remains is an index without a gap.
             for part in reversed(suspects):
                 self._delete(part)
@@ -159,18 +161,22 @@ class KeyIndex:
                 found = self._disk.stat(path)
                 if found is None or found.is_dir:
                     continue
-                if found.size == 0 and name == names[-1]:
-                    # The process ended between creating the file and giving it its size.
-                    self._disk.remove(path)
-                    continue
+                if found.size == 0:
+                    # A crash took away the size of a file that was never synced, and so of those behind it.
+                    for lost in reversed(names[names.index(name) :]):
+                        self._disk.remove(f"{self._directory}/{lost}")
+                    break
                 check_size(path, found.size, self._slots, self._entries)
                 parts.append(_Part(name, path, IndexHeader.decode(self._disk.pread(path, 0, HEADER_SIZE))))
         return parts
 
-    def _distrusted(self, trusted_until: int) -> list[_Part]:
+    def _distrusted(self, trusted_until: int, trusted_offset: int) -> list[_Part]:
         parts = self._parts
         kept = 0
-        while kept < len(parts) and parts[kept].header.end_timestamp <= trusted_until:
+        for part in parts:
+            # The offset tells apart what was stored in one millisecond, before and after the checkpoint.
+            if part.header.end_timestamp > trusted_until or part.header.end_offset > trusted_offset:
+                break
             kept += 1
         # A file that was synced and then written to within the same millisecond ends in time and is yet half
         # on disk. Only the newest can be: a file is full and synced before the checkpoint passes its end.
@@ -424,7 +430,7 @@ class KeyIndex:
         try:
             self.sync()
         finally:
-            self._forget()
+            self.forget()
         if self._sync_failed:
             raise FlushFailedError(
                 "an earlier sync of the index failed; check the disk, the next start checks the index"
@@ -437,7 +443,7 @@ class KeyIndex:
             self._delete(self._parts[-1])
         self.flushed_timestamp = 0
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         for part in self._parts:
             _unmap(part)
         self._parts = []

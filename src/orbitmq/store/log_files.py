@@ -111,11 +111,12 @@ class LogFiles:
         return choices[base // self.file_size % len(choices)]
 
     def create(self, base: int) -> MappedFile:
-        """Create and map the file for ``base`` and make its name durable. Blocks on the disk."""
+        """Create and map the file for ``base`` and make its name and size durable. Blocks on the disk."""
         directory = self.directory_for(base)
         path = os.path.join(directory, file_name(base))
         is_new = self.disk.stat(directory) is None
         self.disk.create(path, self.file_size)
+        self.disk.sync(path)
         mapped = self.disk.map(path)
         self.disk.sync_dir(directory)
         if is_new:
@@ -129,10 +130,14 @@ class LogFiles:
         self._maps[base] = mapped
 
     def remove(self, base: int) -> None:
-        """Delete a file. Slices that readers still hold stay readable until they let go."""
+        """Delete the oldest or the newest file. Slices that readers still hold stay readable until they let go.
+
+        The name is gone for good when this returns: no power cut brings it back without its neighbour.
+        """
         path = self._paths.pop(base)
         mapped = self._maps.pop(base, None)
         self.disk.remove(path)
+        self.disk.sync_dir(os.path.dirname(path))
         if mapped is not None:
             mapped.close()
 

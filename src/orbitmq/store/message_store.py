@@ -25,7 +25,7 @@ from orbitmq.store.queue_floor import QueueFloor
 from orbitmq.store.queue_sync import QueueSync
 from orbitmq.store.queue_table import QueueTable
 from orbitmq.store.reading import Reader
-from orbitmq.store.recovery import Recovery, RecoveryReport, rebuild_queues
+from orbitmq.store.recovery import Recovery, RecoveryReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,6 +83,8 @@ class MessageStore:
         self.get = self.reader.get
         self.query = self.reader.query
         self.record = self.reader.record
+        self._log_failure: str | None = None
+        """Why a sync of the log failed. No later one can vouch for what it covered."""
         self.derived_are_suspect = False
         """A sync of queues or index failed: the next start must not trust them."""
         self.recovery: RecoveryReport
@@ -140,7 +142,7 @@ class MessageStore:
         self._floor = QueueFloor.load(disk, config.store_path_root_dir)
         self.log.files.load()
         self.queues.load()
-        recovery = Recovery(
+        self._recovery = recovery = Recovery(
             disk, config, self.log.files, self.queues, self.dispatcher, self.checkpoint, self._floor, clean=clean
         )
         self.recovery = report = recovery.run()
@@ -156,11 +158,10 @@ class MessageStore:
     def _open_queue(self, queue: Queue) -> None:
         """Open a queue that was not touched before: it cannot hold anything after the end found by recovery."""
         report = self.recovery
-        queue.open(self.log.start, report.log_end, clean=report.clean)
-        floor = self._floor.ends.get(queue.topic, {}) if self._floor is not None else {}
-        if queue.max_offset < floor.get(queue.queue_id, 0) and report.clean:
+        self._recovery.open_untouched(queue, report.log_end)
+        if queue.gaps or (report.clean and self._floor is not None and self._floor.is_above(queue)):
             self.queues.topic(queue.topic).queues[queue.queue_id] = queue
-            rebuild_queues(self.log.files, self.dispatcher, {queue}, report.log_end)
+            self._recovery.rebuild([queue], report.log_end)
             report.rebuilt_queues.append((queue.topic, queue.queue_id))
 
     def close(self) -> None:
@@ -180,7 +181,7 @@ class MessageStore:
         self.appender.gate.close("closed", "the store is closed: open it again")
         self.log.close()
         if self.index is not None:
-            self.index.close()
+            self.index.forget()
         if isinstance(self.disk, LocalDisk):
             self.disk.close()
         self._release()
@@ -245,7 +246,7 @@ class MessageStore:
         """Forget the queues of a topic. Its records stay in the log until they expire."""
         self.queues.remove_topic(topic)
         self.dispatcher.unwritten = [queue for queue in self.dispatcher.unwritten if queue.topic != topic]
-        if self._floor is not None and self._floor.ends.pop(topic, None) is not None:
+        if self._floor is not None and self._floor.ranges.pop(topic, None) is not None:
             self._floor.store(self.disk, self.config.store_path_root_dir)
 
     # Making durable, in one thread. StoreService does the same with the waiting elsewhere.
@@ -263,6 +264,8 @@ class MessageStore:
 
     def note_flushed(self, end: int, store_timestamp: int) -> None:
         """A sync of what ``log.flush_targets`` named has come back."""
+        if self._log_failure is not None:
+            raise FlushFailedError(self._log_failure)
         self.log.mark_flushed(end)
         self.checkpoint.physic_msg_timestamp = max(self.checkpoint.physic_msg_timestamp, store_timestamp)
         self.catch_up()
@@ -273,6 +276,7 @@ class MessageStore:
         The store takes no more messages; what it has can still be read. A restart finds out what is on disk.
         """
         reason = f"the disk failed to store the log ({error.strerror}): check the disk, then restart the broker"
+        self._log_failure = reason
         self.appender.gate.close("flush", reason)
         return FlushFailedError(reason)
 
@@ -286,3 +290,8 @@ class MessageStore:
             sync.undo()
             raise
         sync.finish()
+        self.store_checkpoint()
+
+    def store_checkpoint(self) -> None:
+        """Write the checkpoint. Blocks; may be called from a worker thread."""
+        self.checkpoint.store(self.disk, self.config.path("checkpoint"))

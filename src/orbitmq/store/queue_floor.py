@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orbitmq.store.disk import Disk
-    from orbitmq.store.queue_table import QueueTable
+    from orbitmq.store.queue_table import Queue, QueueTable
 
 FILE_NAME = "orbitmq.queues"
 
 
 @dataclasses.dataclass(slots=True)
 class QueueFloor:
-    """Ends of queues at the last proper close."""
+    """What the queues held at the last proper close."""
 
-    ends: dict[str, dict[int, int]]
+    ranges: dict[str, dict[int, tuple[int, int]]]
+    """Smallest and next offset by topic and queue id."""
     indexed_to: int = 0
     """The index holds every key of the log before this offset ..."""
     index_end: int = 0
@@ -40,18 +41,21 @@ class QueueFloor:
             return None
         try:
             data = orjson.loads(disk.read(path))
-            ends = {
-                str(topic): {int(queue_id): int(end) for queue_id, end in queues.items()}
+            ranges = {
+                str(topic): {int(queue_id): (int(low), int(high)) for queue_id, (low, high) in queues.items()}
                 for topic, queues in data["queues"].items()
             }
-            return cls(ends, int(data["indexedTo"]), int(data["indexEnd"]))
+            return cls(ranges, int(data["indexedTo"]), int(data["indexEnd"]))
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
             return None
 
     def store(self, disk: Disk, root: str) -> None:
         """Replace the file in one step."""
         data = {
-            "queues": {topic: {str(key): end for key, end in ends.items()} for topic, ends in self.ends.items()},
+            "queues": {
+                topic: {str(queue_id): held for queue_id, held in queues.items()}
+                for topic, queues in self.ranges.items()
+            },
             "indexedTo": self.indexed_to,
             "indexEnd": self.index_end,
         }
@@ -62,18 +66,23 @@ class QueueFloor:
         disk.sync_dir(root)
 
     def update(self, table: QueueTable) -> None:
-        """Take over the ends of the queues that were touched; the others did not change."""
+        """Take over what the queues that were touched hold; the others did not change."""
         for topic in table.topics.values():
-            known = self.ends.setdefault(topic.name, {})
+            known = self.ranges.setdefault(topic.name, {})
             for queue_id, queue in topic.queues.items():
-                known[queue_id] = queue.max_offset
+                known[queue_id] = (queue.min_offset, queue.max_offset)
             if not known:
-                del self.ends[topic.name]
+                del self.ranges[topic.name]
 
     def missing(self, table: QueueTable) -> Iterator[tuple[str, int]]:
         """Queues that should hold something and have no directory."""
-        for topic, queues in self.ends.items():
+        for topic, queues in self.ranges.items():
             present = set(table.queue_ids(topic))
-            for queue_id, end in queues.items():
-                if end > 0 and queue_id not in present:
+            for queue_id, (low, high) in queues.items():
+                if low < high and queue_id not in present:
                     yield topic, queue_id
+
+    def is_above(self, queue: Queue) -> bool:
+        """Whether a queue holds less than it did."""
+        low, high = self.ranges.get(queue.topic, {}).get(queue.queue_id, (0, 0))
+        return low < high and (queue.min_offset > low or queue.max_offset < high)

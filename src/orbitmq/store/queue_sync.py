@@ -34,6 +34,9 @@ class QueueSync:
         """Write the queues' tails and collect what is to be synced."""
         store = self._store
         dispatcher = store.dispatcher
+        if store.index is not None:
+            # First, for it can fail: nothing that is to be synced has been taken from its owner yet.
+            store.index.flush_pending()
         self._position = dispatcher.position
         self._store_timestamp = dispatcher.last_store_timestamp
         self._last_offset = dispatcher.last_offset
@@ -50,7 +53,6 @@ class QueueSync:
             queue.is_queued = False
             self._taken.append((queue, queue.take_unsynced()))
         if store.index is not None:
-            store.index.flush_pending()
             self._index = store.index.begin_sync()
 
     def run(self) -> None:
@@ -74,7 +76,7 @@ class QueueSync:
             yield root
 
     def finish(self) -> None:
-        """All of it is on disk: write the checkpoint."""
+        """All of it is on disk: the checkpoint may say so."""
         store = self._store
         if self._index is not None:
             assert store.index is not None
@@ -85,7 +87,6 @@ class QueueSync:
             checkpoint.logics_physical_offset = self._last_offset or checkpoint.logics_physical_offset
             if store.index is not None and store.dispatcher.index_gap is None:
                 checkpoint.index_msg_timestamp = store.index.flushed_timestamp
-        checkpoint.store(store.disk, store.config.path("checkpoint"))
 
     def undo(self) -> None:
         """The disk failed. The kernel may have dropped what it could not write, so a later sync proves nothing.

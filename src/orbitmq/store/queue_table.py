@@ -86,7 +86,8 @@ class QueueTable:
             raise AppendRefusedError(
                 PutStatus.MESSAGE_ILLEGAL, f"the name of topic {name[:40]}… has {size} bytes, 127 are allowed"
             )
-        if len(name) <= MAX_TOPIC_SIZE_V1 < size:
+        has_version_2 = self._config.auto_message_version_on_topic_len and len(name) > MAX_TOPIC_SIZE_V1
+        if size > MAX_TOPIC_SIZE_V1 and not has_version_2:
             raise AppendRefusedError(
                 PutStatus.MESSAGE_ILLEGAL, f"topic {name!r} is longer in bytes than its record version can say"
             )
@@ -151,7 +152,7 @@ class QueueTable:
         return not self._unlisted and not any(topic.on_disk for topic in self.topics.values())
 
     def count_lmq(self) -> int:
-        return sum(name.startswith(LMQ_PREFIX) for name in self.names())
+        return sum(name.startswith(LMQ_PREFIX) for name in self.topics.keys() | self._unlisted.keys())
 
     def remove_topic(self, name: str) -> None:
         """Delete the queues of a topic, so that its numbering starts again."""

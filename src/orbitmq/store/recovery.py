@@ -12,12 +12,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol.java import decode_utf8
+from orbitmq.protocol.names import LMQ_PREFIX
 from orbitmq.protocol.record import MIN_RECORD_SIZE, blank, encode_record
-from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.dispatch import MULTI_DISPATCH
 from orbitmq.store.errors import StoreDamagedError
 from orbitmq.store.scan import Damage, LogView, Seen, walk_past_damage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orbitmq.store.checkpoint import Checkpoint
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.disk import Disk
@@ -90,6 +93,7 @@ class Recovery:
         self._table.open_queue = self._open_in_walk
         report.log_end = self._walk(report, start, index_start)
         self._settle_end(report)
+        self._settle_index(report.log_end)
         if start > self._files.start:
             self._rebuild_behind(report)
         return report
@@ -98,9 +102,10 @@ class Recovery:
         index = self._dispatcher.index
         if index is None:
             return []
-        removed = index.load(self._clean, self._checkpoint.index_msg_timestamp)
+        checkpoint = self._checkpoint
+        removed = index.load(self._clean, checkpoint.index_msg_timestamp, checkpoint.logics_physical_offset)
         if not self._clean:
-            self._checkpoint.index_msg_timestamp = index.flushed_timestamp
+            checkpoint.index_msg_timestamp = index.flushed_timestamp
         return removed
 
     def _empty(self, removed: list[str]) -> RecoveryReport:
@@ -134,11 +139,11 @@ class Recovery:
 
     def _last_dispatched(self) -> int:
         offset = self._checkpoint.logics_physical_offset
-        return offset if self._is_whole(offset) is not None else self._files.start
+        return offset if self._whole_record(offset) is not None else self._files.start
 
     def _after_crash(self) -> int:
         checkpoint = self._checkpoint
-        last = self._is_whole(checkpoint.logics_physical_offset)
+        last = self._whole_record(checkpoint.logics_physical_offset)
         if last is not None and 0 < last.store_timestamp < min(
             checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp
         ):
@@ -149,7 +154,7 @@ class Recovery:
                 return base
         return self._files.start
 
-    def _is_whole(self, offset: int) -> Seen | None:
+    def _whole_record(self, offset: int) -> Seen | None:
         base = offset - offset % self._files.file_size
         if base not in self._files:
             return None
@@ -161,7 +166,15 @@ class Recovery:
     def _open_in_walk(self, queue: Queue) -> None:
         # After a crash, units from the place of the walk on may have holes: they are dropped and written again.
         limit = sys.maxsize if self._clean else self._at
-        queue.open(self._files.start, limit, clean=self._clean)
+        queue.open(self._files.start, limit, None if self._clean else self._log_has)
+
+    def _log_has(self, topic: str, queue_id: int, queue_offset: int, offset: int, size: int) -> bool:
+        seen = self._whole_record(offset)
+        if seen is None or seen.size != size:
+            return False
+        if topic.startswith(LMQ_PREFIX):
+            return True  # a light queue holds records of other topics
+        return (decode_utf8(seen.topic), seen.queue_id, seen.queue_offset) == (topic, queue_id, queue_offset)
 
     def _walk(self, report: RecoveryReport, start: int, index_start: int) -> int:
         dispatcher = self._dispatcher
@@ -170,7 +183,7 @@ class Recovery:
             self._files,
             report.started_at,
             check_property_crc=self._config.force_verify_prop_crc,
-            torn_after=None if self._clean else self._checkpoint.physic_msg_timestamp,
+            torn_from=None if self._clean else self._checkpoint.physic_msg_timestamp,
             search_unwritten=not self._clean,
         )
         for found in steps:
@@ -203,6 +216,7 @@ class Recovery:
         mapped = self._files.mapped(base)
         position = damage.offset - base
         stop = position + damage.size
+        mapped.reserve(position, stop)
         if stop == self._files.file_size:
             mapped.buffer[position : position + 8] = blank(damage.size)
         elif damage.size >= MIN_RECORD_SIZE + len(FENCE_TOPIC):
@@ -229,32 +243,50 @@ class Recovery:
         for queue in self._table.opened():
             if queue.max_physical > end:
                 queue.truncate_to_log(end)
-        self._table.open_queue = lambda queue: queue.open(files.start, end, clean=self._clean)
+        self._table.open_queue = lambda queue: self.open_untouched(queue, end)
+
+    def open_untouched(self, queue: Queue, end: int) -> None:
+        """Open a queue of which the walk saw no record: it holds nothing behind ``end``."""
+        queue.open(self._files.start, end, None if self._clean else self._log_has)
+
+    def _settle_index(self, end: int) -> None:
+        """Let the index lead to no record behind the end of the log."""
+        index = self._dispatcher.index
+        if index is not None and index.end_offset >= end and index.delete_from(end):
+            for found in walk_past_damage(self._files, max(index.end_offset, self._files.start), check_crc=False):
+                if isinstance(found, Seen) and found.offset < end:
+                    self._dispatcher.index_seen(found)
 
     # Queues that lack more than the walk saw
 
     def _rebuild_behind(self, report: RecoveryReport) -> None:
-        behind = {queue for queue in self._table.opened() if queue.gaps}
+        behind = [queue for queue in self._table.opened() if queue.gaps]
         if self._floor is not None:
-            for name, queue_id in self._floor.missing(self._table):
-                behind.add(self._table.get(name, queue_id))
+            behind += [self._table.get(name, queue_id) for name, queue_id in self._floor.missing(self._table)]
         if behind:
-            rebuild_queues(self._files, self._dispatcher, behind, report.log_end)
-            report.rebuilt_queues.extend(sorted((queue.topic, queue.queue_id) for queue in behind))
+            self.rebuild(behind, report.log_end)
+            report.rebuilt_queues.extend((queue.topic, queue.queue_id) for queue in behind)
 
+    def rebuild(self, queues: Sequence[Queue], end: int) -> None:
+        """Write some queues again from the whole log.
 
-def rebuild_queues(files: LogFiles, dispatcher: Dispatcher, queues: set[Queue], end: int) -> None:
-    """Write some queues again from the whole log."""
-    wanted = {(queue.topic, queue.queue_id) for queue in queues}
-    for queue in queues:
-        queue.destroy()
-        queue.min_offset = queue.next_offset = queue.max_physical = 0
-    for found in walk_past_damage(files, files.start, check_crc=False):
-        if isinstance(found, Seen):
-            if found.offset >= end:
-                break
-            if (decode_utf8(found.topic), found.queue_id) in wanted:
-                dispatcher.dispatch_seen(found, to_index=False)
-    for queue in queues:
-        if isinstance(queue, ConsumeQueue):
-            queue.correct_min_offset(files.start)
+        Until that is on disk the checkpoint must not vouch for them, so it is taken back first.
+        """
+        checkpoint, dispatcher = self._checkpoint, self._dispatcher
+        checkpoint.logics_msg_timestamp = checkpoint.index_msg_timestamp = checkpoint.logics_physical_offset = 0
+        checkpoint.store(self._disk, self._config.path("checkpoint"))
+        wanted = {(queue.topic, queue.queue_id) for queue in queues}
+        light = any(queue.topic.startswith(LMQ_PREFIX) for queue in queues)
+        for queue in queues:
+            queue.destroy()
+            queue.min_offset = queue.next_offset = queue.max_physical = 0
+        last = dispatcher.last_offset, dispatcher.last_store_timestamp
+        for found in walk_past_damage(self._files, self._files.start, check_crc=False):
+            if isinstance(found, Seen):
+                if found.offset >= end:
+                    break
+                if (decode_utf8(found.topic), found.queue_id) in wanted or (
+                    light and MULTI_DISPATCH in found.properties
+                ):
+                    dispatcher.dispatch_seen(found, to_index=False)
+        dispatcher.last_offset, dispatcher.last_store_timestamp = last

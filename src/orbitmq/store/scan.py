@@ -215,14 +215,14 @@ def walk_past_damage(
     *,
     check_crc: bool = True,
     check_property_crc: bool = False,
-    torn_after: int | None = None,
+    torn_from: int | None = None,
     search_unwritten: bool = False,
 ) -> Iterator[Seen | Damage]:
     """Records from ``start`` to the end of the log, stepping over damage that has whole records behind it.
 
     Such damage is yielded with its size. The walk ends with a ``Damage`` of size 0 where nothing follows, or
     with the last file. A record whose body fails its CRC is yielded when others follow it, and otherwise it is
-    the end. ``torn_after`` asks whether records stored after that time are torn, which only a crash makes
+    the end. ``torn_from`` asks whether records stored from that time on are torn, which only a crash makes
     necessary; ``search_unwritten`` looks for records behind zeros too, which takes reading the whole file.
     """
     newest = 0
@@ -235,7 +235,7 @@ def walk_past_damage(
             if isinstance(found, Blank):
                 break
             if isinstance(found, Seen):
-                if torn_after is not None and found.store_timestamp > torn_after and view.is_torn(found):
+                if torn_from is not None and found.store_timestamp >= torn_from and view.is_torn(found):
                     found = Damage(found.offset, found.size, "part of the record was never written")
                 elif found.body_is_intact:
                     newest = found.store_timestamp

@@ -38,7 +38,7 @@ def file_name(offset: int) -> str:
 class UnitFiles:
     """An append-only sequence of units, addressed by their number."""
 
-    __slots__ = ("_files", "_new_names", "_unsynced", "directory", "disk", "end", "file_size", "first",
+    __slots__ = ("_files", "_new_names", "_unsynced", "directory", "disk", "end", "file_size", "first", "gaps",
                  "is_queued", "tail", "tail_start", "unit_size", "written")  # fmt: skip
 
     def __init__(self, disk: Disk, directory: str, unit_size: int, file_size: int) -> None:
@@ -54,6 +54,8 @@ class UnitFiles:
         self.tail_start = 0
         self.written = 0
         """Units below this number are in their files."""
+        self.gaps = 0
+        """How often something was found missing: a file, or records before one that came."""
         self.is_queued = False
         """Whether the owner has noted that there is something to write or sync."""
         self._files: list[int] = []
@@ -68,18 +70,16 @@ class UnitFiles:
         paths = [os.path.join(self.directory, name) for name in names]
         for path in paths:
             found = self.disk.stat(path)
-            if found is None or found.size != self.file_size:
-                # A file that a crash left before it got its size holds nothing yet.
-                if found is not None and found.size == 0 and path == paths[-1]:
-                    self.disk.remove(path)
-                    names.pop()
-                    break
+            if found is not None and found.size == 0:
+                # A crash took away the size of a file that was never synced: it holds nothing.
+                self.disk.create(path, self.file_size)
+            elif found is None or found.size != self.file_size:
                 size = 0 if found is None else found.size
                 raise StoreDamagedError(
                     f"{path} has {size} bytes but this store's queue files have {self.file_size}: "
                     "give the broker.conf the store was written with"
                 )
-        self._files = sorted(int(name) for name in names)
+        self._files = self._last_run(sorted(int(name) for name in names))
         if not self._files:
             return
         per_file = self.file_size // self.unit_size
@@ -98,6 +98,16 @@ class UnitFiles:
             end = high
             break
         self._restart(end)
+
+    def _last_run(self, bases: list[int]) -> list[int]:
+        """The newest files that follow each other. Older ones are removed: what lies between cannot be read."""
+        for at in range(len(bases) - 1, 0, -1):
+            if bases[at] - bases[at - 1] != self.file_size:
+                self.gaps += 1
+                for base in bases[:at]:
+                    self.disk.remove(self._path(base))
+                return bases[at:]
+        return bases
 
     def start_at(self, number: int) -> None:
         """Let an empty sequence begin at a unit other than 0."""

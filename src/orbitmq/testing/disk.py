@@ -24,8 +24,8 @@ A sync that fails (``fail("sync")``) does to its pages what Linux does: they sta
 later sync writes them unless they are changed again. Such a page is mostly, not always, the old one after a
 power cut, because the device may have taken it before it complained.
 
-Not modelled: damage of data at rest, times other than of modification, permissions, links, and stores that write
-through a map opened with ``writable=False``.
+Not modelled: damage of data at rest, times other than of modification, permissions, links, and the refusal of
+stores through a map opened with ``writable=False``.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class MemoryDisk:
 
     ``capacity`` is in bytes, taken in pages. ``check_reservations`` makes ``sync``, ``kill`` and ``power_cut``
     raise ``UnreservedStoreError`` for a stored page that was neither reserved nor written by an operation.
-    ``read_only`` makes every change fail with ``EROFS``. ``operations`` counts the changes begun. Modification
-    times come from ``clock``; a store through a map counts when it is synced, because it is not seen before.
+    ``read_only`` makes every change fail with ``EROFS``. ``operations`` counts the changes let through. Times
+    of modification come from ``clock``; a store through a map counts when it is synced, as it is not seen before.
     """
 
     def __init__(
@@ -198,6 +198,8 @@ class MemoryDisk:
 
     def short_writes(self, probability: float) -> None:
         """Let ``pwrite`` take only a part of what it is given, this often."""
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"a probability is between 0 and 1, not {probability}")
         self._short_writes = probability
 
     def crash_after(self, operations: int) -> None:
@@ -205,6 +207,8 @@ class MemoryDisk:
 
         From then on every call raises ``PowerCut``; ``power_cut`` or ``kill`` gives what is left.
         """
+        if operations < 0:
+            raise ValueError(f"operations is a number of calls to come, not {operations}")
         self._operations_left = operations
 
     def heal(self) -> None:

@@ -179,7 +179,7 @@ def _key_decoder(hint: Any) -> _Convert:
 
 
 def _list(convert: _Convert, value: Any) -> list[Any]:
-    if type(value) is not list:
+    if not isinstance(value, list | tuple):
         raise _mismatch("an array", value)
     try:
         return [convert(item) for item in value if item is not None]

@@ -1,0 +1,69 @@
+"""Opening a store after a crash: how long until the end of the log is found and queues and index agree with it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from bench.apart import apart
+from bench.figures import Size, figure
+from bench.machine import GIB, MIB
+from bench.messages import body, fill, open_store
+from bench.opening import open_once
+
+if TYPE_CHECKING:
+    from bench.figures import Figure, Settings
+
+AFTER_CHECKPOINT = 64 * MIB
+
+
+def space(settings: Settings) -> int:
+    return settings.choose(GIB, 6 * GIB, 9 * GIB)
+
+
+def run(settings: Settings) -> list[Figure]:
+    """A log of 1 GiB is left as a killed process leaves it, and opened in fresh processes.
+
+    The worst case is a store that was never checkpointed: the whole log is walked. The usual one is a checkpoint
+    some way before the end.
+    """
+    size = settings.choose(8 * MIB, GIB)
+    rounds = settings.choose(1, 3)
+    lines = _recover(settings, size, 1024, 0, rounds)
+    lines += _recover(settings, size, 1024, min(AFTER_CHECKPOINT, size // 2), rounds)
+    if settings.size is Size.FULL:
+        lines += _recover(settings, size, 128, 0, 1)
+    return lines
+
+
+def _recover(settings: Settings, size: int, body_size: int, after_checkpoint: int, rounds: int) -> list[Figure]:
+    directory = os.path.join(settings.directory, f"{body_size}-{after_checkpoint}")
+    apart(leave_crashed, directory, size, body_size, after_checkpoint)
+    openings = [apart(open_once, directory, crash=True) for _ in range(rounds)]
+    checkpoint = f"{after_checkpoint // MIB} MiB after a checkpoint" if after_checkpoint else "no checkpoint"
+    subject = f"{size // MIB} MiB of {body_size} B, {checkpoint}"
+    walked = [float(opening.records) for opening in openings]
+    return [
+        figure(subject, "time to open", "s", [opening.wall for opening in openings]),
+        figure(subject, "records walked", "records", walked),
+        figure(
+            subject,
+            "CPU per record walked",
+            "µs",
+            [opening.cpu / max(opening.records, 1) * 1e6 for opening in openings],
+        ),
+    ]
+
+
+def leave_crashed(directory: str, size: int, body_size: int, after_checkpoint: int) -> None:
+    """Fill a store and go away without closing it, with so many bytes behind the last checkpoint (0: none)."""
+    store = open_store(directory)
+    content = body(body_size)
+    if after_checkpoint:
+        fill(store, content, size - after_checkpoint)
+        store.flush()
+        store.sync_queues()
+        fill(store, content, after_checkpoint)
+    else:
+        fill(store, content, size)
+    store.let_go()

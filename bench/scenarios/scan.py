@@ -1,0 +1,87 @@
+"""Verifying a log: every record and its CRC, one by one, in bulk, and together with queues and index."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING
+
+from bench.figures import figure
+from bench.machine import GIB, MIB
+from bench.messages import body, fill, open_store, store_root
+from bench.rounds import take_turns
+from orbitmq.store.bulk_scan import Chunk, scan_log
+from orbitmq.store.disk import LocalDisk
+from orbitmq.store.layout import survey
+from orbitmq.store.readable_log import ReadableLog
+from orbitmq.store.scan import Seen, walk
+from orbitmq.store.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.figures import Figure, Settings
+
+SIZES = (128, 1024)
+
+
+def space(settings: Settings) -> int:
+    return settings.choose(GIB // 2, 2 * GIB)
+
+
+def run(settings: Settings) -> list[Figure]:
+    """Logs of small and of usual messages, verified in turn by each of the three ways, out of the page cache."""
+    cases: dict[str, Callable[[], int]] = {}
+    for size in SIZES:
+        directory = os.path.join(settings.directory, str(size))
+        with open_store(directory) as store:
+            fill(store, body(size), settings.choose(2 * MIB, 128 * MIB))
+            end = store.log.end
+        root = store_root(directory)
+        cases |= {
+            f"{size} B, record by record": functools.partial(_walk, root, end),
+            f"{size} B, in bulk": functools.partial(_scan, root, end),
+            f"{size} B, with queues and index": functools.partial(_verify, root, end),
+        }
+    lines: list[Figure] = []
+    for name, timing in take_turns(cases, settings.choose(2, 5)).items():
+        lines.append(figure(name, "log verified, by CPU time", "MB/s", [1e-6 / each for each in timing.cpu]))
+        lines.append(figure(name, "log verified, by the clock", "MB/s", [1e-6 / each for each in timing.wall]))
+    return lines
+
+
+def _log(root: str) -> ReadableLog:
+    disk = LocalDisk()
+    log = ReadableLog(disk, survey(disk, root).config)
+    log.load()
+    return log
+
+
+def _walk(root: str, end: int) -> int:
+    """As recovery reads; returns the bytes of the log."""
+    at = 0
+    for found in walk(_log(root), 0, end):
+        assert isinstance(found, Seen)
+        assert found.body_is_intact
+        at = found.offset + found.size
+    assert at == end
+    return end
+
+
+def _scan(root: str, end: int) -> int:
+    at = 0
+    for found in scan_log(_log(root)):
+        if isinstance(found, Chunk):
+            assert found.is_whole
+            at = found.end
+    assert at == end
+    return end
+
+
+def _verify(root: str, end: int) -> int:
+    """As an operator verifies a store."""
+    disk = LocalDisk()
+    report = verify(disk, survey(disk, root))
+    assert report.is_sound
+    assert report.log_end == end
+    return end

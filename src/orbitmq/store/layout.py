@@ -1,0 +1,286 @@
+"""Which sizes a store directory was written with, read off its files.
+
+A store does not say how long its files are, and a broker only knows from its ``broker.conf``. Tools are pointed at
+directories whose ``broker.conf`` is elsewhere or lost, so the files are asked: their lengths, and for the index,
+whose length leaves two unknowns, what it contains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.names import LMQ_PREFIX
+from orbitmq.store.config import ConfigError, StoreConfig, from_settings, java_key
+from orbitmq.store.config_json import TOPICS
+from orbitmq.store.errors import StoreDamagedError, StoreError
+from orbitmq.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexFile, IndexHeader, file_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from orbitmq.store.disk import Disk
+
+_PLACES = ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint", "abort", "lock")
+"""Names in a store's root, of which a store has at least one."""
+
+_INDEX_RATIO = 4
+"""Entries for each slot with RocketMQ's defaults, which those who change one number often keep."""
+
+
+class NotAStoreError(StoreError):
+    """The directory holds nothing that a store holds."""
+
+
+@dataclasses.dataclass(slots=True)
+class Layout:
+    """What the files say of a store."""
+
+    config: StoreConfig
+    batch_topics: set[str]
+    """Topics with ``queue.type=BatchCQ``."""
+    index_is_known: bool = True
+    """Whether the numbers of slots and entries are certain; only then can index files be read or written."""
+    assumed: list[str] = dataclasses.field(default_factory=list)
+    """Settings that nothing in the files shows and no conf gave, as ``key=value``."""
+
+
+def detect(disk: Disk, root: str, conf: Mapping[str, str] | None = None) -> StoreConfig:
+    """The settings a store was written with. ``conf`` are those of its ``broker.conf``, if there is one."""
+    return survey(disk, root, conf).config
+
+
+def survey(disk: Disk, root: str, conf: Mapping[str, str] | None = None) -> Layout:
+    """``detect``, with how certain it is."""
+    _check_is_store(disk, root)
+    settings = dict(conf or {})
+    given, _ = from_settings(settings, store_path_root_dir=root)
+    given.store_path_commit_log = _commit_log_path(disk, root, settings)
+    layout = Layout(given, set())
+    found: dict[str, Any] = {}
+    log_sizes = [
+        (path, size) for directory in given.commit_log_dirs for path, size in _numbered_files(disk, directory)
+    ]
+    _decide(layout, settings, found, "mapped_file_size_commit_log", _log_file_size(log_sizes))
+    for name, folder in (
+        ("mapped_file_size_consume_queue", "consumequeue"),
+        ("mapper_file_size_batch_consume_queue", "batchconsumequeue"),
+        ("mapped_file_size_consume_queue_ext", "consumequeue_ext"),
+    ):
+        _decide(layout, settings, found, name, _first_queue_file(disk, os.path.join(root, folder)))
+    if "enableLmq" not in settings and "enableMultiDispatch" not in settings and _has_light_queues(disk, root):
+        found["enable_lmq"] = found["enable_multi_dispatch"] = True
+    _decide_index(disk, layout, settings, found)
+    layout.config = dataclasses.replace(given, **found)
+    layout.batch_topics = _batch_topics(disk, root)
+    return layout
+
+
+def _check_is_store(disk: Disk, root: str) -> None:
+    stat = disk.stat(root)
+    if stat is None:
+        raise NotAStoreError(f"there is no directory {root}")
+    if not stat.is_dir:
+        raise NotAStoreError(f"{root} is a file: give the directory that holds commitlog and consumequeue")
+    names = set(disk.list(root))
+    if names.intersection(_PLACES):
+        return
+    if any(len(name) == 20 and name.isdigit() for name in names):
+        hint = f"; if these are log files, give the directory above: {os.path.dirname(os.path.abspath(root))}"
+    elif set(disk.list(os.path.join(root, "store"))).intersection(_PLACES):
+        hint = f"; did you mean {os.path.join(root, 'store')}?"
+    else:
+        hint = ""
+    raise NotAStoreError(f"{root} is not a store: it has no commitlog, no consumequeue and no checkpoint{hint}")
+
+
+def _commit_log_path(disk: Disk, root: str, settings: Mapping[str, str]) -> str:
+    """Where the log is. A path below the conf's own root is meant relative to the root that was given."""
+    named = settings.get("storePathCommitLog", "")
+    conf_root = os.path.normpath(settings["storePathRootDir"]) if settings.get("storePathRootDir") else None
+    moved = []
+    for part in named.split(","):
+        path = os.path.normpath(part.strip()) if part.strip() else ""
+        if path and conf_root is not None and path.startswith(conf_root + "/"):
+            path = os.path.join(root, os.path.relpath(path, conf_root))
+        if path:
+            moved.append(path)
+    if any(next(_numbered_files(disk, path), None) for path in moved):
+        return ",".join(moved)
+    # A store that was copied as a whole: its log lies where a log lies by default.
+    return "" if next(_numbered_files(disk, os.path.join(root, "commitlog")), None) else ",".join(moved)
+
+
+# File sizes
+
+
+def _numbered_files(disk: Disk, directory: str) -> Iterator[tuple[str, int]]:
+    """Files named by their first byte's offset that have a size, lowest first."""
+    for name in disk.list(directory):
+        if len(name) == 20 and name.isdigit():
+            path = os.path.join(directory, name)
+            stat = disk.stat(path)
+            if stat is not None and not stat.is_dir and stat.size > 0:
+                yield path, stat.size
+
+
+def _log_file_size(files: list[tuple[str, int]]) -> tuple[str, int] | None:
+    """The first file's size, unless the names of the files say that just this one was cut short."""
+    if not files:
+        return None
+    bases = sorted(int(os.path.basename(path)) for path, _ in files)
+    step = min((after - before for before, after in itertools.pairwise(bases)), default=0)
+    return next(((path, size) for path, size in files if size == step), files[0])
+
+
+def _first_queue_file(disk: Disk, root: str) -> tuple[str, int] | None:
+    for topic in disk.list(root):
+        for queue_id in disk.list(os.path.join(root, topic)):
+            for found in _numbered_files(disk, os.path.join(root, topic, queue_id)):
+                return found
+    return None
+
+
+def _decide(
+    layout: Layout, settings: Mapping[str, str], found: dict[str, Any], name: str, file: tuple[str, int] | None
+) -> None:
+    key = java_key(name)
+    given = getattr(layout.config, name)
+    if file is None:
+        if key not in settings:
+            layout.assumed.append(f"{key}={given}")
+        return
+    path, size = file
+    if key in settings and given != size:
+        raise ConfigError(
+            f"{path} has {size} bytes, but the conf says {key}={settings[key]}: give the broker.conf that this "
+            "store was written with, or none"
+        )
+    found[name] = size
+
+
+# What kinds of queue there are
+
+
+def _has_light_queues(disk: Disk, root: str) -> bool:
+    if disk.stat(os.path.join(root, "config", "lmqConsumerOffset.json")) is not None:
+        return True
+    return any(name.startswith(LMQ_PREFIX) for name in disk.list(os.path.join(root, "consumequeue")))
+
+
+def _batch_topics(disk: Disk, root: str) -> set[str]:
+    names = set(disk.list(os.path.join(root, "batchconsumequeue")))
+    try:
+        table = TOPICS.load(disk, os.path.join(root, "config"), read_only=True)
+    except (StoreError, ProtocolError):
+        return names
+    for name, topic in (table.topic_config_table or {}).items():
+        if (topic.attributes or {}).get("queue.type", "").lower() == "batchcq":
+            names.add(name)
+    return names
+
+
+# The index
+
+
+def _decide_index(disk: Disk, layout: Layout, settings: Mapping[str, str], found: dict[str, Any]) -> None:
+    config = layout.config
+    directory = os.path.join(config.store_path_root_dir, "index")
+    files = []
+    for name in disk.list(directory):
+        path = os.path.join(directory, name)
+        stat = disk.stat(path)
+        if len(name) == 17 and name.isdigit() and stat is not None and stat.size > 0:
+            files.append((path, stat.size))
+    keys = ("maxHashSlotNum", "maxIndexNum")
+    numbers = (config.max_hash_slot_num, config.max_index_num)
+    if not files:
+        layout.assumed += [
+            f"{key}={value}" for key, value in zip(keys, numbers, strict=True) if key not in settings
+        ]
+        return
+    path, size = files[0]
+    if file_size(*numbers) == size:
+        return
+    if all(key in settings for key in keys):
+        raise ConfigError(
+            f"{path} has {size} bytes, but the conf says maxHashSlotNum={numbers[0]} and maxIndexNum={numbers[1]}, "
+            f"which make {file_size(*numbers)}: give the broker.conf that this store was written with, or none"
+        )
+    deduced = _one_given(size, settings) or _deduce(disk, [path for path, length in files if length == size], size)
+    if deduced is None:
+        layout.index_is_known = False
+        return
+    found["max_hash_slot_num"], found["max_index_num"] = deduced
+
+
+def _one_given(size: int, settings: Mapping[str, str]) -> tuple[int, int] | None:
+    """Slots and entries if the conf says one of the two."""
+    room = size - HEADER_SIZE
+    if "maxHashSlotNum" in settings:
+        slots = int(settings["maxHashSlotNum"])
+        entries, rest = divmod(room - slots * SLOT_SIZE, ENTRY_SIZE)
+    elif "maxIndexNum" in settings:
+        entries = int(settings["maxIndexNum"])
+        slots, rest = divmod(room - entries * ENTRY_SIZE, SLOT_SIZE)
+    else:
+        return None
+    if rest or slots < 1 or entries < 2:
+        raise ConfigError(
+            f"the conf's index settings cannot make files of {size} bytes: give the right broker.conf"
+        )
+    return slots, entries
+
+
+def _deduce(disk: Disk, paths: list[str], size: int) -> tuple[int, int] | None:
+    """Slots and entries with which the contents are sound, if there is exactly one such pair.
+
+    The newest entry of a file carries the offset that its header names as the end, so every place where these
+    bytes stand proposes a pair; putting all entries again under that pair must then give the very file.
+    """
+    headers = [(path, IndexHeader.decode(disk.pread(path, 0, HEADER_SIZE))) for path in paths]
+    # A file with more entries leaves less to chance; the fullest may be damaged, so a few are asked.
+    headers.sort(key=lambda one: one[1].next_entry, reverse=True)
+    for path, header in headers[:3]:
+        fitting = [pair for pair in sorted(_proposals(disk, path, header, size)) if _is_sound(disk, path, pair)]
+        if len(fitting) == 1 and header.next_entry > 1:
+            return fitting[0]
+        if len(fitting) > 1:
+            return None
+    return None
+
+
+def _proposals(disk: Disk, path: str, header: IndexHeader, size: int) -> set[tuple[int, int]]:
+    room = size - HEADER_SIZE
+    proposed = set()
+
+    def propose(slots: int) -> None:
+        entries, rest = divmod(room - slots * SLOT_SIZE, ENTRY_SIZE)
+        if not rest and slots >= max(1, header.used_slots) and entries >= max(2, header.next_entry):
+            proposed.add((slots, entries))
+
+    propose(room // (SLOT_SIZE + _INDEX_RATIO * ENTRY_SIZE))
+    if header.end_offset > 0:
+        wanted = header.end_offset.to_bytes(8, "big")
+        data = disk.read(path)
+        at = data.find(wanted, HEADER_SIZE)
+        while at >= 0:
+            slots, rest = divmod(at - 4 - (header.next_entry - 1) * ENTRY_SIZE - HEADER_SIZE, SLOT_SIZE)
+            if not rest:
+                propose(slots)
+            at = data.find(wanted, at + 1)
+    return proposed
+
+
+def _is_sound(disk: Disk, path: str, pair: tuple[int, int]) -> bool:
+    try:
+        file = IndexFile.open(disk, path, *pair, writable=False)
+    except StoreDamagedError:
+        return False
+    try:
+        return file.find_damage() is None
+    finally:
+        file.close()

@@ -1,0 +1,115 @@
+"""Retention: which log files go, and when; queues and index follow.
+
+Expired files go in the hours of ``deleteWhen``, or at once when the disk is fuller than ``diskMaxUsedSpaceRatio``.
+Over ``diskSpaceCleanForciblyRatio`` files go whatever their age, and over ``diskSpaceWarningLevelRatio`` the store
+takes no more messages until there is room again. The newest file and what is not flushed never go. A reader that
+holds slices of a file that goes can read them to the end: the name is removed, the bytes live until it lets go.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orbitmq.store.message_store import MessageStore
+
+MANUAL_ROUNDS = 20
+"""Rounds for which a request by hand is honoured, as in RocketMQ: one round may not remove all there is."""
+
+HOUR_MS = 3_600_000
+
+
+@dataclasses.dataclass(slots=True)
+class RetentionReport:
+    """What one round removed."""
+
+    reason: str = ""
+    """Why files could go; empty if there was none."""
+    log_files: list[str] = dataclasses.field(default_factory=list)
+    queue_files: int = 0
+    index_files: int = 0
+
+
+class Retention:
+    """Removes what has expired from a store."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._manual_rounds = 0
+        config = store.config
+        self._max_used = _clamp(config.disk_max_used_space_ratio, 10, 95)
+        self._forcibly = _clamp(config.disk_space_clean_forcibly_ratio, 30, 85)
+        self._warning = _clamp(config.disk_space_warning_level_ratio, 35, 90)
+
+    def request(self) -> None:
+        """Remove expired files now, without waiting for the hour."""
+        self._manual_rounds = MANUAL_ROUNDS
+
+    def run(self) -> RetentionReport:
+        """One round."""
+        store, config = self._store, self._store.config
+        used = self.used_ratio()
+        self._gate(used)
+        at_any_age = used > self._forcibly and config.clean_file_forcibly_enable
+        report = RetentionReport(self._reason(used))
+        if not report.reason:
+            return report
+        if self._manual_rounds:
+            self._manual_rounds -= 1
+        expired_before = store.clock.now_ms() - config.file_reserved_time * HOUR_MS
+        files = store.log.files
+        for base in files.bases[:-1][: config.delete_file_batch_max]:
+            found = store.disk.stat(files.path(base))
+            age = 0 if found is None else found.mtime_ms
+            if not (at_any_age or age <= expired_before) or base + files.file_size > self._removable_end():
+                break
+            report.log_files.append(files.path(base))
+            files.remove(base)
+        if report.log_files:
+            self._follow(report)
+        return report
+
+    def _removable_end(self) -> int:
+        store = self._store
+        return min(store.log.flushed, store.dispatcher.position)
+
+    def _follow(self, report: RetentionReport) -> None:
+        """Let queues and index forget what the log no longer has.
+
+        Queues that nobody touched follow when they are opened: their smallest offset is found from the log.
+        """
+        store = self._store
+        start = store.log.start
+        for queue in store.queues.opened():
+            report.queue_files += queue.expire(start)
+        if store.index is not None:
+            report.index_files = len(store.index.delete_before(start))
+
+    def used_ratio(self) -> float:
+        """How full the disks are: the emptiest of the log's, or the queues' if that is fuller."""
+        store = self._store
+        log = min(store.disk.space(path).ratio for path in store.config.commit_log_dirs)
+        return max(log, store.disk.space(store.config.path("consumequeue")).ratio)
+
+    def _gate(self, used: float) -> None:
+        gate = self._store.appender.gate
+        if used > self._warning:
+            gate.close(
+                "disk", f"the disk is {used:.0%} full, messages are taken up to {self._warning:.0%}: free space"
+            )
+        elif used <= self._forcibly:
+            gate.open("disk")
+
+    def _reason(self, used: float) -> str:
+        if used > self._max_used:
+            return f"the disk is {used:.0%} full"
+        if self._manual_rounds:
+            return "asked for"
+        if self._store.clock.hour() in self._store.config.delete_hours:
+            return f"it is {self._store.clock.hour():02d} o'clock"
+        return ""
+
+
+def _clamp(percent: int, low: int, high: int) -> float:
+    return min(max(percent, low), high) / 100

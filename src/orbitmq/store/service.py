@@ -1,0 +1,225 @@
+"""What a running broker's store needs done in the background, on one event loop.
+
+Group commit, timed flushes, dispatch of what became visible, files made ahead of time, retention. The loop does
+the bookkeeping; only what waits for the disk runs elsewhere, through ``run_blocking``, which a simulator replaces
+by a plain call. One fsync answers everybody who waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import logging
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from orbitmq.store.config import FlushDiskType
+from orbitmq.store.errors import FlushFailedError, StoreError
+from orbitmq.store.queue_sync import QueueSync
+from orbitmq.store.retention import Retention
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from orbitmq.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PAGE = 4096
+CATCH_UP_SLICE = 1000
+"""Records dispatched before the loop gets a turn."""
+INDEX_INTERVAL = 0.1
+"""Keys wait this long at most, in seconds, to be put into the index with others."""
+
+
+class RunBlocking(Protocol):
+    """Runs a call that waits for the disk without holding up the loop."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+class StoreService:
+    """Runs a store on the current event loop between ``start`` and ``stop``."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        run_blocking: RunBlocking | None = None,
+    ) -> None:
+        self.store = store
+        self.retention = Retention(store)
+        self._run: RunBlocking = run_blocking or self._run_in_thread
+        self._threads: concurrent.futures.ThreadPoolExecutor | None = None
+        self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
+        self._flushing: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+        self._last_thorough = 0
+        self._last_queue_sync = 0
+
+    async def start(self) -> None:
+        """Begin the background work."""
+        config = self.store.config
+        self._last_thorough = self._last_queue_sync = self.store.clock.now_ms()
+        jobs: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (config.flush_interval_commit_log / 1000, self._flush_log),
+            (config.flush_interval_consume_queue / 1000, self._flush_queues),
+            (config.clean_resource_interval / 1000, self._clean),
+            (INDEX_INTERVAL, self._put_keys),
+        ]
+        if config.transient_store_pool_enable:
+            jobs.append((config.commit_interval_commit_log / 1000, self._commit))
+        self._tasks = [asyncio.create_task(self._repeat(interval, job)) for interval, job in jobs]
+
+    async def stop(self) -> None:
+        """End the background work and close the store; what waits for a flush gets one."""
+        # Not cancelled: a job that waits for the disk still has to note what came of it.
+        self._stopping.set()
+        await asyncio.gather(*self._tasks)
+        self._tasks.clear()
+        while self._flushing is not None:
+            await asyncio.gather(self._flushing, return_exceptions=True)
+        try:
+            # Closing waits for the disk, but there is nobody left to serve meanwhile.
+            self.store.close()
+        finally:
+            if self._threads is not None:
+                self._threads.shutdown()
+
+    # Waiting for the disk
+
+    def flushed(self, end: int) -> asyncio.Future[None]:
+        """A future that is done when the log up to ``end`` is on disk, or failed with ``FlushFailedError``.
+
+        Whoever comes while an fsync is under way is covered by the next one.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        if end <= self.store.log.flushed:
+            future.set_result(None)
+            return future
+        self._waiting.append((end, future))
+        self._begin_flush()
+        return future
+
+    def _begin_flush(self) -> None:
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush_until_nobody_waits())
+
+    async def _flush_until_nobody_waits(self) -> None:
+        try:
+            while True:
+                await self._flush_once()
+                if not self._waiting:
+                    return
+        except StoreError as error:
+            self._fail_waiting(error)
+        finally:
+            self._flushing = None
+
+    async def _flush_once(self) -> None:
+        store = self.store
+        store.log.commit()
+        end, store_timestamp, files = store.log.flush_targets()
+
+        def sync() -> None:
+            for file in files:
+                file.sync()
+
+        try:
+            await self._run(sync)
+        except OSError as error:
+            raise store.note_flush_failure(error) from error
+        store.note_flushed(end, store_timestamp)
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= end:
+            _, future = waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+
+    def _fail_waiting(self, error: StoreError) -> None:
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(FlushFailedError(str(error)))
+
+    # Jobs that come round
+
+    async def _repeat(self, interval: float, job: Callable[[], Awaitable[None]]) -> None:
+        while not self._stopping.is_set():
+            try:
+                await asyncio.wait_for(self._stopping.wait(), interval)
+            except TimeoutError:
+                pass
+            else:
+                return
+            try:
+                await job()
+            except (StoreError, OSError):
+                logger.exception("store %s: background work failed", self.store.config.store_path_root_dir)
+
+    async def _flush_log(self) -> None:
+        store, config = self.store, self.store.config
+        await self._make_spare()
+        now = store.clock.now_ms()
+        dirty = store.log.committed // PAGE - store.log.flushed // PAGE
+        is_thorough = now - self._last_thorough >= config.flush_commit_log_thorough_interval
+        wants = dirty >= config.flush_commit_log_least_pages or is_thorough
+        if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            wants = store.log.flushed < store.log.committed
+        if wants and store.log.flushed < store.log.committed:
+            self._last_thorough = now
+            self._begin_flush()
+            assert self._flushing is not None
+            await asyncio.shield(self._flushing)
+
+    async def _make_spare(self) -> None:
+        create = self.store.log.wants_spare()
+        if create is not None:
+            try:
+                spare = await self._run(create)
+            except OSError as error:
+                # An append that needs the file tries again and says what is wrong to whoever sends.
+                logger.warning("the next log file could not be made ahead of time: %s", error)
+            else:
+                self.store.log.keep_spare(spare)
+
+    async def _commit(self) -> None:
+        self.store.log.commit()
+        self.store.catch_up()
+
+    async def _flush_queues(self) -> None:
+        store = self.store
+        while True:
+            if store.catch_up(CATCH_UP_SLICE) < CATCH_UP_SLICE:
+                break
+            await asyncio.sleep(0)
+        now = store.clock.now_ms()
+        if now - self._last_queue_sync >= store.config.flush_consume_queue_thorough_interval:
+            self._last_queue_sync = now
+            sync = QueueSync(store)
+            sync.prepare()
+            try:
+                await self._run(sync.run)
+            except (StoreError, OSError):
+                sync.undo()
+                raise
+            sync.finish()
+        await self._run(store.store_checkpoint)
+
+    async def _put_keys(self) -> None:
+        if self.store.index is not None and self.store.dispatcher.index_gap is None:
+            self.store.index.flush_pending()
+
+    async def _clean(self) -> None:
+        report = self.retention.run()
+        if report.log_files:
+            logger.info("removed %d log files because %s", len(report.log_files), report.reason)
+
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
+        if self._threads is None:
+            # One each for the log, the queues and the next file: none holds up another.
+            self._threads = concurrent.futures.ThreadPoolExecutor(3, thread_name_prefix="orbitmq-disk")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
