@@ -94,7 +94,7 @@ def dump(log: ReadableLog, wanted: Wanted, body: BodyForm = BodyForm.NONE) -> It
         return
     start, stop = _range(log, wanted)
     expected = start
-    for step in walk_past_damage(log, start):
+    for step in walk_past_damage(log, start, search_unwritten=True):
         if step.offset >= stop:
             return
         if step.offset != expected:

@@ -153,7 +153,7 @@ class _Verification:
             log,
             check_property_crc=self._config.force_verify_prop_crc,
             torn_from=None if self._is_clean else self._checkpoint.physic_msg_timestamp,
-            search_unwritten=not self._is_clean,
+            search_unwritten=True,
         )
         for step in steps:
             if isinstance(step, Chunk):

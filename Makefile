@@ -1,0 +1,43 @@
+# What a person types here. `make run` and `make test` set up everything they need by themselves.
+.DEFAULT_GOAL := help
+.PHONY: help run test setup lint format bench conformance soak clean
+SHELL := bash
+BIN := .venv/bin
+# Slow rings are told apart by folder: fast ones first, so that a mistake shows in seconds.
+FAST_RINGS := tests/unit tests/property
+SLOW_RINGS := tests/cli tests/faults
+PYTEST_ARGS ?=
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: setup ## the tour: a store is made, filled, read back, crashed, recovered and verified
+	@$(BIN)/orbitmq tour
+
+test: setup ## all tests, fast rings first; peers that are missing are skipped by name
+	@$(BIN)/pytest $(FAST_RINGS) $(SLOW_RINGS) tests/conformance $(PYTEST_ARGS)
+
+setup: ## only the set-up: .venv with the orbitmq command
+	@scripts/setup
+
+lint: setup ## ruff (check and format) and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: setup ## let ruff mend what it can
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+bench: setup ## measure the store and the protocol; BENCH_ARGS="--quick", "--full", "--json FILE", "--list"
+	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+conformance: setup ## only the tests against the real Apache RocketMQ (Java 17 and Maven on the machine)
+	@$(BIN)/pytest tests/conformance -v $(PYTEST_ARGS)
+
+soak: setup ## thousands of seeded power cuts; SEEDS=5000 for more
+	@ORBITMQ_SEEDS=$(or $(SEEDS),1000) $(BIN)/pytest tests/faults/test_power_cuts.py -q $(PYTEST_ARGS)
+
+clean: ## remove the virtual environment, caches and downloaded peers
+	@rm -rf .venv .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
