@@ -55,10 +55,16 @@ def store_root(directory: str) -> str:
 
 
 def open_store(
-    directory: str, *, disk: Disk | None = None, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    directory: str,
+    *,
+    disk: Disk | None = None,
+    flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
+    log_file_size: int = 1 << 30,
 ) -> MessageStore:
-    """A store with a broker's own settings."""
-    config = StoreConfig(store_path_root_dir=store_root(directory), flush_disk_type=flush)
+    """A store with a broker's own settings, unless told otherwise."""
+    config = StoreConfig(
+        store_path_root_dir=store_root(directory), flush_disk_type=flush, mapped_file_size_commit_log=log_file_size
+    )
     return MessageStore.open(config, disk=disk)
 
 

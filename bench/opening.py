@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from bench.machine import GIB
 from bench.messages import TOPIC, open_store
 from bench.rounds import Stopwatch
 
@@ -23,10 +24,10 @@ class Opening:
     """Seconds to close again; 0 if the store was left as after a crash."""
 
 
-def open_once(directory: str, *, crash: bool) -> Opening:
+def open_once(directory: str, *, crash: bool, log_file_size: int = GIB) -> Opening:
     """Open a store that was left by a crash or closed, and leave it in the same way."""
     with Stopwatch() as opening:
-        store = open_store(directory)
+        store = open_store(directory, log_file_size=log_file_size)
     report = store.recovery
     assert report.clean is not crash, "the store is not in the state that is to be measured"
     with Stopwatch() as reading:

@@ -12,7 +12,7 @@ from orbitmq.protocol.names import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYS
 from orbitmq.protocol.properties import find, with_property, without
 from orbitmq.protocol.record import CRC_PROPERTY, CRC_PROPERTY_SIZE, HEADS, MAX_PROPERTIES_SIZE
 from orbitmq.store.config import FlushDiskType
-from orbitmq.store.dispatch import MULTI_DISPATCH, NOT_QUEUED
+from orbitmq.store.dispatch import MAX_INNER_BATCH, MULTI_DISPATCH, NOT_QUEUED
 from orbitmq.store.errors import AppendRefusedError, PutStatus
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from orbitmq.store.queue_table import Queue, QueueTable, Topic
 
 LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
-
-MAX_INNER_BATCH = 32767
-"""A queue unit counts the messages of an inner batch in a signed short."""
 
 _MULTI_OFFSET = names.INNER_MULTI_QUEUE_OFFSET.encode()
 _INNER_NUM = names.INNER_NUM.encode()
@@ -250,8 +247,11 @@ class Appender:
         if is_queued:
             queue.next_offset = queue_offset + count
         if in_step:
-            dispatcher.dispatch(known, queue, queue_offset, offset, size, sys_flag, store_timestamp, properties)
-            dispatcher.position = offset + size
+            try:
+                dispatcher.dispatch(known, queue, queue_offset, offset, size, sys_flag, store_timestamp, properties)
+                dispatcher.position = offset + size
+            except OSError as error:
+                dispatcher.note_fault("read", error)  # the record is in the log, and shown as soon as they can
         return Appended(offset, size, queue_offset, store_timestamp)
 
     # Refusals

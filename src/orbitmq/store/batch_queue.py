@@ -52,10 +52,8 @@ class BatchConsumeQueue(UnitFiles):
     def open(self, log_start: int, log_end: int, confirm: Confirm | None = None) -> None:
         """Take over what the files hold of records inside the commit log; see ``ConsumeQueue.open``."""
 
-        def is_valid(data: bytes) -> bool:
-            if len(data) < UNIT_SIZE:
-                return False
-            unit = BatchUnit(*UNIT.unpack(data))
+        def is_valid(number: int) -> bool:
+            unit = self._unit(number)
             return unit.is_valid and unit.physical_offset < log_end
 
         self.load(is_valid)
@@ -65,6 +63,10 @@ class BatchConsumeQueue(UnitFiles):
                 unit = self._unit(end - 1)
                 if confirm(self.topic, self.queue_id, unit.base_offset, unit.physical_offset, unit.size):
                     break
+                if unit.physical_offset < log_start and (
+                    end - 1 == self.first or self._unit(end - 2).physical_offset < unit.physical_offset
+                ):
+                    break  # expired, and not a torn unit behind one that leads further
                 end -= 1
             self._restart(end)
             self._wipe(end)
@@ -92,8 +94,18 @@ class BatchConsumeQueue(UnitFiles):
         if offset + size <= self.max_physical:
             return False
         max_offset = self.max_offset
-        if queue_offset < max_offset:
+        if queue_offset < 0 or (self.end > self.first and queue_offset - max_offset > offset):
+            return False
+        if 0 < queue_offset < max_offset and self.end - self.first > 1:
+            # As in a plain queue: the number of this record is damaged, or that of the one before it.
+            before = self._unit(self.end - 2)
+            if queue_offset < before.base_offset + before.message_count:
+                return False
+            self.truncate(self.end - 1)
+            self.next_offset = queue_offset
+        elif queue_offset < max_offset:
             self.destroy()
+            self.next_offset = 0
         elif queue_offset > max_offset:
             self.gaps += 1
         unit = UNIT.pack(offset, size, tags_code, store_timestamp, queue_offset, count, -1, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import struct
+import threading
 from typing import TYPE_CHECKING
 
 from orbitmq.store.errors import DiskFaultError, FlushFailedError
@@ -38,6 +39,10 @@ class Checkpoint:
     master_flushed_offset: int = 0
     confirm_phy_offset: int = 0
     logics_physical_offset: int = 0
+    _storing: threading.Lock = dataclasses.field(
+        default_factory=threading.Lock, init=False, repr=False, compare=False
+    )
+    """One at a time, or a worker could write old values over those that were taken back meanwhile."""
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> Checkpoint:
@@ -86,6 +91,10 @@ class Checkpoint:
         Only the bytes of the six longs are touched: they lie in one sector, so a loss of power leaves the old
         or the new values.
         """
+        with self._storing:
+            self._store(disk, path)
+
+    def _store(self, disk: Disk, path: str) -> None:
         try:
             found = disk.stat(path)
             if found is None or found.size < FILE_SIZE:

@@ -217,16 +217,19 @@ class CommitLog:
             upto = min(self.file_size, max(end, self._reserved + RESERVE_STEP))
             try:
                 self._file.reserve(self._reserved, upto)
+                self._reserved = upto
             except OSError as error:
                 if upto == end or error.errno != errno.ENOSPC:
                     raise _refused(self._file.path, error) from error
-                upto = end
-                try:
-                    self._file.reserve(self._reserved, upto)
-                except OSError as again:
-                    raise _refused(self._file.path, again) from again
-            self._reserved = upto
+                self._own(self._file, end)
         self._limit = self._reserved - BLANK_SIZE
+
+    def _own(self, file: MappedFile, end: int) -> None:
+        try:
+            file.reserve(self._reserved, end)
+        except OSError as error:
+            raise _refused(file.path, error) from error
+        self._reserved = end
 
     def _roll(self) -> None:
         """Go on in the next file. The old one is closed by a blank only once the new one is there."""
@@ -234,14 +237,18 @@ class CommitLog:
         base = self._base if is_first else self._base + self.file_size
         if self._pool_size and len(self._uncommitted) >= self._pool_size - 1:
             self.commit()
-        mapped = self._take_spare(base)
         rest = self.file_size - self._position
+        # No further than the blank, whose space is owned: what is behind it are holes.
+        stop = self._position + min(BLANK_SIZE, rest)
+        if self._file is not None and stop > self._reserved:
+            self._own(self._file, stop)
+        mapped = self._take_spare(base)
         if self._file is not None and rest:
-            self._buffer[self._position : self._position + BLANK_SIZE] = blank(rest)
+            self._buffer[self._position : stop] = blank(rest)
             self._position = self.file_size
         if self._pool_size and self._file is not None:
             start = max(self._committed - self._base, 0)
-            self._uncommitted.append((self._file, self._buffer, start, self.file_size))
+            self._uncommitted.append((self._file, self._buffer, start, stop))
         self.files.adopt(base, mapped)
         self._enter(base, mapped, self._position if base == self._base else 0)
 

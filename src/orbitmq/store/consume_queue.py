@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from orbitmq.protocol.record import MIN_RECORD_SIZE
 from orbitmq.store.unit_files import UnitFiles
 
 if TYPE_CHECKING:
@@ -53,26 +54,55 @@ class ConsumeQueue(UnitFiles):
         After an unclean exit, ``confirm`` asks the log for the record of a unit: the last one may be torn and look
         valid. Whatever follows the last confirmed unit is wiped, so that it is never found again.
         """
-
-        def is_valid(unit: bytes) -> bool:
-            if len(unit) < UNIT_SIZE:
-                return False
-            offset, size, _ = _unpack(unit)
-            # After a crash, units of records that did not survive follow the valid ones, perhaps with holes
-            # between them; asking for both conditions keeps the valid ones a prefix that bisection finds.
-            return bool(size > 0 and 0 <= offset < log_end)
-
-        self.load(is_valid)
+        self.load(lambda number: self._is_inside(number, log_end))
         if confirm is not None and self.file_count:
             end = self.end
             while end > self.first:
                 offset, size, _ = _unpack(self.read(end - 1, 1))
                 if size == FILLER_SIZE or confirm(self.topic, self.queue_id, end - 1, offset, size):
                     break
+                if self._is_expired(end - 1, offset, log_start):
+                    break
                 end -= 1
             self._restart(end)
             self._wipe(end)
         self._settle(log_start)
+
+    def _is_expired(self, number: int, offset: int, log_start: int) -> bool:
+        """Whether a unit is of a record that the log has no more, so that it cannot be asked for.
+
+        A torn unit can look so too, but not behind one that leads further.
+        """
+        before = self._last_record_until(number - 1)
+        return offset < log_start and (before is None or before[0] < offset)
+
+    def _is_inside(self, number: int, log_end: int) -> bool:
+        """Whether a unit is of a record before ``log_end``.
+
+        After a crash, units of records that did not survive follow the valid ones, perhaps with holes between
+        them; asking for both conditions keeps the valid ones a prefix that bisection finds. So does taking
+        fillers, which lead to no record, for what is before them.
+        """
+        found = self._last_record_until(number)
+        return found is None or (found[1] > 0 and 0 <= found[0] < log_end)
+
+    def _last_record_until(self, number: int) -> tuple[int, int, int] | None:
+        """The last unit up to this one that is no filler; None if there are only fillers."""
+        run = 1  # mostly there are no fillers, and one unit is enough
+        while number >= self.first:
+            start = max(self.first, number + 1 - run)
+            units: list[tuple[int, int, int]] = []
+            while start + len(units) <= number:
+                part = self.read(start + len(units), number + 1 - start - len(units))
+                if not part:
+                    return 0, 0, 0
+                units += UNIT.iter_unpack(part)
+            for unit in reversed(units):
+                if unit[1] != FILLER_SIZE:
+                    return unit
+            number = start - 1
+            run = min(2 * run, 1024)
+        return None
 
     def restart(self, queue_offset: int) -> None:
         """Empty the queue and let it go on at ``queue_offset``."""
@@ -83,27 +113,27 @@ class ConsumeQueue(UnitFiles):
 
     def _settle(self, log_start: int) -> None:
         self.next_offset = self.end
-        self.max_physical = self._physical_end(self.end - 1) if self.end > self.first else 0
+        self.max_physical = self._physical_end()
         self.min_offset = self.first
         self.correct_min_offset(log_start)
 
-    def _physical_end(self, queue_offset: int) -> int:
-        offset, size, _ = _unpack(self.read(queue_offset, 1))
-        return 0 if size == FILLER_SIZE else offset + size
+    def _physical_end(self) -> int:
+        last = self._last_record_until(self.end - 1)
+        return 0 if last is None else last[0] + last[1]
 
     def truncate_to_log(self, log_end: int) -> None:
         """Forget units of records at or after ``log_end``."""
         low, high = self.first, self.end
         while low < high:
             middle = (low + high) // 2
-            if _unpack(self.read(middle, 1))[0] < log_end:
+            if self._is_inside(middle, log_end):
                 low = middle + 1
             else:
                 high = middle
         if low < self.end:
             self.truncate(low)
         self.next_offset = self.end
-        self.max_physical = self._physical_end(self.end - 1) if self.end > self.first else 0
+        self.max_physical = self._physical_end()
         self.min_offset = min(self.min_offset, self.end)
 
     # Writing
@@ -111,20 +141,32 @@ class ConsumeQueue(UnitFiles):
     def put(self, queue_offset: int, offset: int, size: int, tags_code: int) -> bool:
         """Enter a record that the log shows; False if it was there already.
 
-        The log decides. An offset behind the end by a record newer than the last one means that the topic was
-        deleted and made anew, so numbering starts again; one beyond the end means that records before it are
-        damaged or gone, and fillers keep its number.
+        The log decides. Offset 0 in a record newer than the last one means that the topic was deleted and made
+        anew, so numbering starts again; one beyond the end means that records before it are damaged or gone, and
+        fillers keep its number. But no CRC covers the number. One below 0, one in the middle of the queue, and
+        one so far beyond the end that the log has no room for the records between are damaged: such a record
+        gets no unit. One in a gap shows that the record behind the gap was damaged.
         """
         end = self.end
         if offset + size <= self.max_physical:
             return False
         if queue_offset != end:
+            if queue_offset < 0:
+                return False
             if end == self.first and not self.file_count and not self.tail:
                 self.start_at(queue_offset)
                 self.min_offset = queue_offset
                 self.gaps += 1
             elif queue_offset < end:
-                self.restart(queue_offset)
+                if queue_offset == 0 or end - self.first == 1:
+                    self.restart(queue_offset)
+                elif self._is_gap_before_last(queue_offset):
+                    self.truncate(queue_offset)
+                    self.next_offset = queue_offset
+                else:
+                    return False
+            elif (queue_offset - end) * MIN_RECORD_SIZE > offset - self.max_physical:
+                return False
             else:
                 self.tail += FILLER * (queue_offset - end)
                 self.gaps += 1
@@ -133,6 +175,15 @@ class ConsumeQueue(UnitFiles):
         self.max_physical = offset + size
         self.next_offset = max(self.next_offset, queue_offset + 1)
         return True
+
+    def _is_gap_before_last(self, queue_offset: int) -> bool:
+        """Whether everything from here on but the last unit is a filler."""
+        while queue_offset < self.end - 1:
+            units = self.read(queue_offset, min(1024, self.end - 1 - queue_offset))
+            if units != FILLER * (len(units) // UNIT_SIZE) or not units:
+                return False
+            queue_offset += len(units) // UNIT_SIZE
+        return self.end - 1 > self.first and self.read(self.end - 2, 1) == FILLER
 
     # Reading
 

@@ -105,6 +105,9 @@ class Disk(Protocol):
     def zero(self, path: str, start: int) -> None:
         """Make every byte from ``start`` to the end of the file zero, also as seen through a map."""
 
+    def written_ranges(self, path: str, start: int) -> Sequence[tuple[int, int]]:
+        """Where bytes other than zero may be from ``start`` on: what lies between was never written."""
+
     def map(self, path: str, *, writable: bool = True) -> MappedFile: ...
 
     def sync(self, path: str) -> None: ...
@@ -248,22 +251,30 @@ class LocalDisk:
             os.close(fd)
 
     def zero(self, path: str, start: int) -> None:
-        fd = os.open(path, os.O_RDWR)
+        ranges = self.written_ranges(path, start)
+        fd = os.open(path, os.O_WRONLY)
         try:
-            size = os.fstat(fd).st_size
-            # Only what was ever written is touched: the holes of a sparse file stay holes.
-            while start < size:
-                try:
-                    start = os.lseek(fd, start, os.SEEK_DATA)
-                except OSError as error:
-                    if error.errno == errno.ENXIO:
-                        break
-                    raise
-                stop = os.lseek(fd, start, os.SEEK_HOLE)
-                while start < stop:
-                    start += os.pwrite(fd, bytes(min(stop - start, 1 << 20)), start)
+            # The holes of a sparse file stay holes.
+            for at, stop in ranges:
+                while at < stop:
+                    at += os.pwrite(fd, bytes(min(stop - at, 1 << 20)), at)  # noqa: PLW2901
         finally:
             os.close(fd)
+
+    def written_ranges(self, path: str, start: int) -> Sequence[tuple[int, int]]:
+        ranges = []
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            while True:
+                begin = os.lseek(fd, start, os.SEEK_DATA)
+                start = os.lseek(fd, begin, os.SEEK_HOLE)
+                ranges.append((begin, start))
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        finally:
+            os.close(fd)
+        return ranges
 
     def map(self, path: str, *, writable: bool = True) -> LocalMappedFile:
         return LocalMappedFile(path, writable=writable)

@@ -11,7 +11,7 @@ from orbitmq.protocol.names import LMQ_PREFIX
 from orbitmq.protocol.properties import find, index_fields
 from orbitmq.store.config import delay_levels
 from orbitmq.store.consume_queue import ConsumeQueue
-from orbitmq.store.errors import DiskFaultError
+from orbitmq.store.errors import AppendRefusedError, DiskFaultError
 from orbitmq.store.scan import Seen, walk
 from orbitmq.store.unit_files import TAIL_BYTES
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 NOT_QUEUED = 0x4
 """The sysFlag bit that transaction types prepared and rollback share: such records are in no queue."""
+
+MAX_INNER_BATCH = 32767
+"""A queue unit counts the messages of an inner batch in a signed short."""
 
 _DELAY = names.DELAY_LEVEL.encode()
 _INNER_NUM = names.INNER_NUM.encode()
@@ -77,7 +80,7 @@ class Dispatcher:
             if isinstance(queue, ConsumeQueue):
                 is_new = queue.put(queue_offset, offset, size, code)
             else:
-                count = int(find(properties, _INNER_NUM) or 1) if sys_flag & INNER_BATCH else 1
+                count = _batch_count(properties) if sys_flag & INNER_BATCH else 1
                 is_new = queue.put(queue_offset, offset, size, code, store_timestamp, count)
             if is_new:
                 self._note(queue, code, store_timestamp)
@@ -88,8 +91,16 @@ class Dispatcher:
 
     def dispatch_seen(self, seen: Seen, *, to_index: bool = True) -> None:
         """Enter a record found by walking the log."""
+        if seen.sys_flag & NOT_QUEUED:
+            self.last_offset, self.last_store_timestamp = seen.offset, seen.store_timestamp
+            if to_index:
+                self.index_seen(seen)
+            return
         name = decode_utf8(seen.topic)
-        queue = self.table.get(name, seen.queue_id)
+        try:
+            queue = self.table.get(name, seen.queue_id)
+        except AppendRefusedError:
+            return  # a master with other ideas of a topic has stored it; no queue can hold it here
         self.dispatch(
             self.table.topics[name], queue, seen.queue_offset, seen.offset, seen.size, seen.sys_flag,
             seen.store_timestamp, seen.properties, to_index,
@@ -104,18 +115,28 @@ class Dispatcher:
         if self.on_arrival is not None:
             self.on_arrival(queue, code, store_timestamp)
 
+    def note_unsynced(self, queue: Queue) -> None:
+        """Let the next round of syncing include a queue whose files were changed otherwise than by a record."""
+        if queue.is_unsynced and not queue.is_queued:
+            queue.is_queued = True
+            self.unwritten.append(queue)
+
     def write_queues(self, queues: tuple[Queue, ...] | list[Queue]) -> None:
         """Put the tails of these queues into their files."""
         try:
             self.table.write_out(queues)
         except OSError as error:
-            self.fault = DiskFaultError(
-                f"the consume queues of {self.table.root} cannot be written ({error.strerror}): "
-                "free space or mend the disk"
-            )
+            self.note_fault("written", error)
         else:
             if self.index_gap is None:
                 self.fault = None
+
+    def note_fault(self, what: str, error: OSError) -> None:
+        """Remember that queues could not be written or read, so that no more messages are taken until they can."""
+        self.fault = DiskFaultError(
+            f"the consume queues of {self.table.root} cannot be {what} ({error.strerror}): "
+            "free space or mend the disk"
+        )
 
     def _add_to_index(
         self, topic: str, offset: int, time: int, unique_key: bytes | None, keys: bytes | None, tags: bytes | None
@@ -137,7 +158,11 @@ class Dispatcher:
         for found in walk(files, self.position, end, check_crc=False):
             if not isinstance(found, Seen) or found.offset + found.size > end:
                 return count
-            self.dispatch_seen(found)
+            try:
+                self.dispatch_seen(found)
+            except OSError as error:
+                self.note_fault("read", error)
+                return count
             self.position = found.offset + found.size
             count += 1
             if count >= most:
@@ -187,6 +212,16 @@ class Dispatcher:
             name = decode_utf8(encoded)
             if not name.startswith(LMQ_PREFIX) or "/" in name or not queue_offset.isdigit():
                 continue
-            queue = self.table.get(name, 0)
+            try:
+                queue = self.table.get(name, 0)
+            except AppendRefusedError:
+                continue
             if isinstance(queue, ConsumeQueue) and queue.put(int(queue_offset), offset, size, code):
                 self._note(queue, code, store_timestamp)
+
+
+def _batch_count(properties: bytes) -> int:
+    """The messages of an inner batch; 1 where a record of unknown origin says something impossible."""
+    digits = find(properties, _INNER_NUM) or b""
+    count = int(digits) if digits.isdigit() and len(digits) <= 5 else 0
+    return count if 0 < count <= MAX_INNER_BATCH else 1

@@ -127,7 +127,8 @@ class KeyIndex:
         self._pending: list[_Pending] = []
         self._uses = 0
         self._names_changed = False
-        self._sync_failed = False
+        self.sync_failed = False
+        """Whether any sync failed: the next start must not trust the files."""
 
     def load(self, clean: bool, checkpoint_index_timestamp: int, checkpoint_offset: int = 0) -> list[str]:
         """Find the files on disk, and return the names of those deleted because they cannot be trusted.
@@ -383,9 +384,9 @@ class KeyIndex:
         if not sync.completed:
             # A kernel may forget that pages were not written once it has said so, and a later sync would
             # then succeed for nothing. So nothing is called flushed any more, until the next start.
-            self._sync_failed = True
+            self.sync_failed = True
             self._names_changed |= sync.directory is not None
-        if not self._sync_failed:
+        if not self.sync_failed:
             self.flushed_timestamp = sync.end_timestamp
 
     def sync(self) -> None:
@@ -431,7 +432,7 @@ class KeyIndex:
             self.sync()
         finally:
             self.forget()
-        if self._sync_failed:
+        if self.sync_failed:
             raise FlushFailedError(
                 "an earlier sync of the index failed; check the disk, the next start checks the index"
             )

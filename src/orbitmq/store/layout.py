@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _PLACES = ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint", "abort", "lock")
 """Names in a store's root, of which a store has at least one."""
 
+_DEFAULTS = StoreConfig()
+
 _INDEX_RATIO = 4
 """Entries for each slot with RocketMQ's defaults, which those who change one number often keep."""
 
@@ -203,18 +205,32 @@ def _decide_index(disk: Disk, layout: Layout, settings: Mapping[str, str], found
         ]
         return
     path, size = files[0]
+    same_size = [path for path, length in files if length == size]
     if file_size(*numbers) == size:
+        _check_numbers(disk, same_size, size, numbers)
         return
     if all(key in settings for key in keys):
         raise ConfigError(
             f"{path} has {size} bytes, but the conf says maxHashSlotNum={numbers[0]} and maxIndexNum={numbers[1]}, "
             f"which make {file_size(*numbers)}: give the broker.conf that this store was written with, or none"
         )
-    deduced = _one_given(size, settings) or _deduce(disk, [path for path, length in files if length == size], size)
+    deduced = _one_given(size, settings) or _deduce(disk, same_size, size)
     if deduced is None:
         layout.index_is_known = False
         return
     found["max_hash_slot_num"], found["max_index_num"] = deduced
+
+
+def _check_numbers(disk: Disk, paths: list[str], size: int, numbers: tuple[int, int]) -> None:
+    """Refuse settings that make the right size from the wrong numbers. The defaults are not worth the reading."""
+    if numbers == (_DEFAULTS.max_hash_slot_num, _DEFAULTS.max_index_num) or _is_sound(disk, paths[0], numbers):
+        return
+    deduced = _deduce(disk, paths, size)
+    if deduced is not None and deduced != numbers:
+        raise ConfigError(
+            f"the index was written with maxHashSlotNum={deduced[0]} and maxIndexNum={deduced[1]}, but the conf "
+            f"says {numbers[0]} and {numbers[1]}: give the broker.conf that this store was written with, or none"
+        )
 
 
 def _one_given(size: int, settings: Mapping[str, str]) -> tuple[int, int] | None:

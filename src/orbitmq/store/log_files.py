@@ -134,12 +134,14 @@ class LogFiles:
 
         The name is gone for good when this returns: no power cut brings it back without its neighbour.
         """
-        path = self._paths.pop(base)
-        mapped = self._maps.pop(base, None)
+        path = self._paths[base]
         self.disk.remove(path)
-        self.disk.sync_dir(os.path.dirname(path))
+        # Only now: a file that stays on disk and is forgotten here would leave a hole behind it later.
+        del self._paths[base]
+        mapped = self._maps.pop(base, None)
         if mapped is not None:
             mapped.close()
+        self.disk.sync_dir(os.path.dirname(path))
 
     def close(self) -> None:
         for mapped in self._maps.values():

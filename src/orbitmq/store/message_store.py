@@ -83,10 +83,12 @@ class MessageStore:
         self.get = self.reader.get
         self.query = self.reader.query
         self.record = self.reader.record
-        self._log_failure: str | None = None
+        self.log_failure: str | None = None
         """Why a sync of the log failed. No later one can vouch for what it covered."""
         self.derived_are_suspect = False
         """A sync of queues or index failed: the next start must not trust them."""
+        self.rebuilds = 0
+        """How often a queue was written again from the log since the store was opened."""
         self.recovery: RecoveryReport
         self._floor: QueueFloor | None = None
         self._is_open = False
@@ -135,13 +137,16 @@ class MessageStore:
         config, disk = self.config, self.disk
         abort = config.path("abort")
         clean = disk.stat(abort) is None
+        self._floor = QueueFloor.load(disk, config.store_path_root_dir)
+        if self._floor is not None and not clean:
+            self._floor.forget_fronts()
+        self.log.files.load()
+        self.queues.load()
         if clean:
+            # Only now: a store that is refused, by a wrong setting say, stays one that was closed properly.
             disk.write(abort, str(os.getpid()).encode())
             disk.sync(abort)
             disk.sync_dir(config.store_path_root_dir)
-        self._floor = QueueFloor.load(disk, config.store_path_root_dir)
-        self.log.files.load()
-        self.queues.load()
         self._recovery = recovery = Recovery(
             disk, config, self.log.files, self.queues, self.dispatcher, self.checkpoint, self._floor, clean=clean
         )
@@ -159,7 +164,10 @@ class MessageStore:
         """Open a queue that was not touched before: it cannot hold anything after the end found by recovery."""
         report = self.recovery
         self._recovery.open_untouched(queue, report.log_end)
-        if queue.gaps or (report.clean and self._floor is not None and self._floor.is_above(queue)):
+        is_behind = report.clean and self._floor is not None and self._floor.is_above(queue)
+        # Of a queue whose records have all expired there is nothing to write again but its numbering.
+        if is_behind or (queue.gaps and queue.max_physical > self.log.start):
+            self.rebuilds += 1
             self.queues.topic(queue.topic).queues[queue.queue_id] = queue
             self._recovery.rebuild([queue], report.log_end)
             report.rebuilt_queues.append((queue.topic, queue.queue_id))
@@ -192,7 +200,7 @@ class MessageStore:
         if self.dispatcher.fault is not None:
             self.dispatcher.mend(self.log.files)
         self.sync_queues()
-        if self.dispatcher.position < self.log.end or self.derived_are_suspect:
+        if self.dispatcher.position < self.log.end or self.dispatcher.fault is not None or self.derived_are_suspect:
             return  # part of a replica's record, or a failing disk: the next start looks at it again
         floor = self._floor or QueueFloor({})
         floor.update(self.queues)
@@ -253,6 +261,8 @@ class MessageStore:
 
     def flush(self) -> int:
         """Sync the log and show what that made safe; returns the flushed offset."""
+        if self.log_failure is not None:
+            raise FlushFailedError(self.log_failure)
         end, store_timestamp, files = self.log.flush_targets()
         try:
             for file in files:
@@ -264,8 +274,8 @@ class MessageStore:
 
     def note_flushed(self, end: int, store_timestamp: int) -> None:
         """A sync of what ``log.flush_targets`` named has come back."""
-        if self._log_failure is not None:
-            raise FlushFailedError(self._log_failure)
+        if self.log_failure is not None:
+            raise FlushFailedError(self.log_failure)
         self.log.mark_flushed(end)
         self.checkpoint.physic_msg_timestamp = max(self.checkpoint.physic_msg_timestamp, store_timestamp)
         self.catch_up()
@@ -276,7 +286,7 @@ class MessageStore:
         The store takes no more messages; what it has can still be read. A restart finds out what is on disk.
         """
         reason = f"the disk failed to store the log ({error.strerror}): check the disk, then restart the broker"
-        self._log_failure = reason
+        self.log_failure = reason
         self.appender.gate.close("flush", reason)
         return FlushFailedError(reason)
 

@@ -26,7 +26,9 @@ class QueueSync:
         self._store = store
         self._taken: list[tuple[Queue, tuple[list[str], bool]]] = []
         self._index: IndexSync | None = None
-        self._position = 0
+        self.position = 0
+        """Up to where the log must be on disk for ``finish`` to vouch for the queues."""
+        self._rebuilds = 0
         self._last_offset = 0
         self._store_timestamp = 0
 
@@ -37,7 +39,8 @@ class QueueSync:
         if store.index is not None:
             # First, for it can fail: nothing that is to be synced has been taken from its owner yet.
             store.index.flush_pending()
-        self._position = dispatcher.position
+        self.position = dispatcher.position
+        self._rebuilds = store.rebuilds
         self._store_timestamp = dispatcher.last_store_timestamp
         self._last_offset = dispatcher.last_offset
         queues, dispatcher.unwritten = dispatcher.unwritten, []
@@ -58,7 +61,19 @@ class QueueSync:
     def run(self) -> None:
         """Wait for the disk. Touches nothing that the store's thread changes."""
         disk = self._store.disk
-        disk.sync_many([file for _, (files, _) in self._taken for file in files], list(self._new_directories()))
+        files = [file for _, (files, _) in self._taken for file in files]
+        directories = list(self._new_directories())
+        while True:
+            try:
+                disk.sync_many(files, directories)
+                break
+            except FileNotFoundError:
+                # A topic was deleted meanwhile, or its queue expired: what is gone needs no sync.
+                count = len(files) + len(directories)
+                files = [path for path in files if disk.stat(path) is not None]
+                directories = [path for path in directories if disk.stat(path) is not None]
+                if len(files) + len(directories) == count:
+                    raise
         if self._index is not None:
             self._index.run()
 
@@ -82,7 +97,14 @@ class QueueSync:
             assert store.index is not None
             store.index.end_sync(self._index)
         checkpoint = store.checkpoint
-        if store.log.flushed >= self._position and not store.derived_are_suspect:
+        if store.index is not None and store.index.sync_failed:
+            store.derived_are_suspect = True
+        if (
+            store.log.flushed >= self.position
+            and not store.derived_are_suspect
+            # A queue that is being written again from the log was not part of this round.
+            and store.rebuilds == self._rebuilds
+        ):
             checkpoint.logics_msg_timestamp = max(checkpoint.logics_msg_timestamp, self._store_timestamp)
             checkpoint.logics_physical_offset = self._last_offset or checkpoint.logics_physical_offset
             if store.index is not None and store.dispatcher.index_gap is None:

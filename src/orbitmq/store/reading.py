@@ -156,7 +156,9 @@ class Reader:
             units = queue.read(offset, limit)
             if not units:
                 result.status = GetStatus.OFFSET_FOUND_NULL
-                result.next_begin_offset = min(high, offset + 1)
+                # The file is gone or unreadable: go on with the next one.
+                per_file = queue.file_size // UNIT_SIZE
+                result.next_begin_offset = min(high, offset - offset % per_file + per_file)
                 return result
             candidates: Iterator[Candidate] = (
                 (offset + number, 1, *unit) for number, unit in enumerate(UNIT.iter_unpack(units))
@@ -186,9 +188,12 @@ class Reader:
         matches_record: Callable[[memoryview], bool] | None,
     ) -> None:
         config, log = self._config, self._log
-        end = log.committed
+        end, log_start = log.committed, log.start
         start = stop = -1
         for queue_offset, count, physical, size, code in candidates:
+            if size == FILLER_SIZE:
+                result.next_begin_offset = queue_offset + count
+                continue
             in_memory = end - physical <= self.memory_window
             most_bytes = (
                 config.max_transfer_bytes_on_message_in_memory
@@ -207,14 +212,12 @@ class Reader:
             ):
                 break
             result.next_begin_offset = queue_offset + count
-            if size == FILLER_SIZE:
-                continue
             if matches_code is not None:
                 if is_ext_address(code):
                     code = self._resolve(queue, code)  # noqa: PLW2901
                 if not matches_code(code):
                     continue
-            if not self._is_readable(physical, size):
+            if physical < log_start or not self._is_readable(physical, size):
                 if not result.count:
                     result.status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
@@ -236,8 +239,6 @@ class Reader:
     def _is_readable(self, physical: int, size: int) -> bool:
         if physical >= self.checked_from:
             return physical + size <= self._log.committed
-        if physical < self._log.start:
-            return False
         seen = self._look(physical)
         return seen is not None and seen.size == size
 
@@ -278,7 +279,11 @@ class Reader:
                 low = max(middle + 1, known_to)
         if boundary is Boundary.LOWER:
             return low
-        return max(low - 1, queue.min_offset)
+        at = max(low - 1, queue.min_offset)
+        if isinstance(queue, ConsumeQueue):
+            return at
+        batch = queue.unit(at)
+        return at if batch is None else max(batch.base_offset, queue.min_offset)
 
     def _time_around(
         self, queue: ConsumeQueue | BatchConsumeQueue, queue_offset: int

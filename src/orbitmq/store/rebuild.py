@@ -8,6 +8,7 @@ can be rebuilt again.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from orbitmq.store.message_store import MessageStore
 from orbitmq.store.queue_floor import FILE_NAME as FLOOR_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from orbitmq.store.clock import Clock
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.disk import Disk
@@ -50,36 +53,41 @@ class Rebuilt:
     """Whether there were extension units; filters now look at the messages themselves."""
 
 
-def rebuild(disk: Disk, layout: Layout, *, clock: Clock | None = None) -> Rebuilt:
-    """Build queues and index again. Takes the store's lock; ``StoreLockedError`` if somebody has it."""
-    config = layout.config
-    root = config.store_path_root_dir
-    if not layout.index_is_known:
-        raise ConfigError(
-            "the numbers of slots and entries of the index cannot be told from its files: give the broker.conf"
-        )
+@contextlib.contextmanager
+def exclusive(disk: Disk, root: str) -> Iterator[None]:
+    """Hold the lock of a store, with what an interrupted rebuild may have left there undone."""
     try:
-        release = disk.lock(config.path("lock"))
+        release = disk.lock(os.path.join(root, "lock"))
     except BlockingIOError:
         raise StoreLockedError(f"the store {root} is open in another process: stop that one first") from None
     except OSError as error:
         raise DiskFaultError(f"the store {root} cannot be opened for writing: {error.strerror}") from error
     try:
-        put_back(disk, root)
-        _check_log(disk, config)
-        try:
-            built = _build(disk, layout, clock or SystemClock())
-        except (Exception, KeyboardInterrupt):
-            _remove_tree(disk, config.path(SCRATCH))
-            raise
-        _swap(disk, config)
-        _remove_tree(disk, config.path(SCRATCH))
-        return built
+        _put_back(disk, root)
+        yield
     finally:
         release()
 
 
-def put_back(disk: Disk, root: str) -> None:
+def rebuild(disk: Disk, layout: Layout, *, clock: Clock | None = None) -> Rebuilt:
+    """Build queues and index again. Only inside ``exclusive``, and with the layout as it is seen there."""
+    config = layout.config
+    if not layout.index_is_known:
+        raise ConfigError(
+            "the numbers of slots and entries of the index cannot be told from its files: give the broker.conf"
+        )
+    _check_log(disk, config)
+    try:
+        built = _build(disk, layout, clock or SystemClock())
+    except (Exception, KeyboardInterrupt):
+        _remove_tree(disk, config.path(SCRATCH))
+        raise
+    _swap(disk, config)
+    _remove_tree(disk, config.path(SCRATCH))
+    return built
+
+
+def _put_back(disk: Disk, root: str) -> None:
     """Undo what an interrupted rebuild left: what it had moved away returns, unless there is something new."""
     scratch = os.path.join(root, SCRATCH)
     moved = False

@@ -94,8 +94,7 @@ class Recovery:
         report.log_end = self._walk(report, start, index_start)
         self._settle_end(report)
         self._settle_index(report.log_end)
-        if start > self._files.start:
-            self._rebuild_behind(report)
+        self._rebuild_behind(report, saw_all=start <= self._files.start)
         return report
 
     def _load_index(self) -> list[str]:
@@ -135,7 +134,11 @@ class Recovery:
         if self._clean and self._floor is not None and index.end_offset == self._floor.index_end:
             # Records without keys are in no index; the floor remembers that they were looked at.
             indexed = max(indexed, self._floor.indexed_to)
-        return start, max(indexed, begin)
+        indexed = max(indexed, begin)
+        # Never begin to walk where no record begins: whatever lies there would be taken for damage.
+        if indexed < start and self._whole_record(indexed) is None:
+            indexed = begin
+        return start, indexed
 
     def _last_dispatched(self) -> int:
         offset = self._checkpoint.logics_physical_offset
@@ -182,7 +185,9 @@ class Recovery:
         steps = walk_past_damage(
             self._files,
             report.started_at,
-            check_property_crc=self._config.force_verify_prop_crc,
+            # After a proper close the bodies were whole; whoever reads one later checks it again.
+            check_crc=not self._clean,
+            check_property_crc=self._config.force_verify_prop_crc and not self._clean,
             torn_from=None if self._clean else self._checkpoint.physic_msg_timestamp,
             search_unwritten=not self._clean,
         )
@@ -196,7 +201,7 @@ class Recovery:
                 end = found.offset + found.size
                 continue
             report.records += 1
-            report.newest_timestamp = found.store_timestamp
+            report.newest_timestamp = found.store_timestamp or report.newest_timestamp
             end = found.offset + found.size
             if not found.body_is_intact:
                 report.damages.append(Damage(found.offset, found.size, "the body fails its CRC"))
@@ -219,10 +224,12 @@ class Recovery:
         mapped.reserve(position, stop)
         if stop == self._files.file_size:
             mapped.buffer[position : position + 8] = blank(damage.size)
-        elif damage.size >= MIN_RECORD_SIZE + len(FENCE_TOPIC):
-            room = damage.size - MIN_RECORD_SIZE - len(FENCE_TOPIC)
+        elif damage.size > MIN_RECORD_SIZE:
+            # The smallest record is as large as this one with a topic of one letter.
+            topic = FENCE_TOPIC[: damage.size - MIN_RECORD_SIZE]
+            room = damage.size - MIN_RECORD_SIZE - len(topic)
             mapped.buffer[position:stop] = encode_record(
-                topic=FENCE_TOPIC,
+                topic=topic,
                 queue_id=0,
                 body=bytes(mapped.buffer[stop - room : stop]),
                 physical_offset=damage.offset,
@@ -244,6 +251,11 @@ class Recovery:
             if queue.max_physical > end:
                 queue.truncate_to_log(end)
         self._table.open_queue = lambda queue: self.open_untouched(queue, end)
+        if not self._clean:
+            # Every queue, and made durable: a unit of a record that did not survive would be found again, once
+            # the log has grown past the place to which it leads.
+            for queue in self._table.all():
+                self._dispatcher.note_unsynced(queue)
 
     def open_untouched(self, queue: Queue, end: int) -> None:
         """Open a queue of which the walk saw no record: it holds nothing behind ``end``."""
@@ -259,9 +271,15 @@ class Recovery:
 
     # Queues that lack more than the walk saw
 
-    def _rebuild_behind(self, report: RecoveryReport) -> None:
-        behind = [queue for queue in self._table.opened() if queue.gaps]
-        if self._floor is not None:
+    def _rebuild_behind(self, report: RecoveryReport, *, saw_all: bool) -> None:
+        begin = self._files.start
+        # With all of the log walked, a record that is missing in a queue is missing in the log.
+        behind = [
+            queue
+            for queue in self._table.opened()
+            if queue.max_physical > begin and (queue.has_hole if saw_all else queue.gaps)
+        ]
+        if self._floor is not None and not saw_all:
             behind += [self._table.get(name, queue_id) for name, queue_id in self._floor.missing(self._table)]
         if behind:
             self.rebuild(behind, report.log_end)

@@ -51,7 +51,7 @@ class Retention:
         store, config = self._store, self._store.config
         used = self.used_ratio()
         self._gate(used)
-        at_any_age = used > self._forcibly and config.clean_file_forcibly_enable
+        at_any_age = used > min(self._forcibly, self._warning) and config.clean_file_forcibly_enable
         report = RetentionReport(self._reason(used))
         if not report.reason:
             return report
@@ -59,15 +59,20 @@ class Retention:
             self._manual_rounds -= 1
         expired_before = store.clock.now_ms() - config.file_reserved_time * HOUR_MS
         files = store.log.files
-        for base in files.bases[:-1][: config.delete_file_batch_max]:
-            found = store.disk.stat(files.path(base))
-            age = 0 if found is None else found.mtime_ms
-            if not (at_any_age or age <= expired_before) or base + files.file_size > self._removable_end():
-                break
-            report.log_files.append(files.path(base))
-            files.remove(base)
-        if report.log_files:
-            self._follow(report)
+        start = files.start
+        try:
+            for base in files.bases[:-1][: config.delete_file_batch_max]:
+                path = files.path(base)
+                found = store.disk.stat(path)
+                age = 0 if found is None else found.mtime_ms
+                if not (at_any_age or age <= expired_before) or base + files.file_size > self._removable_end():
+                    break
+                files.remove(base)
+                report.log_files.append(path)
+        finally:
+            # Also when the disk refuses to go on: no queue may lead to what is gone.
+            if files.start > start:
+                self._follow(report)
         return report
 
     def _removable_end(self) -> int:
@@ -102,7 +107,7 @@ class Retention:
             gate.open("disk")
 
     def _reason(self, used: float) -> str:
-        if used > self._max_used:
+        if used > min(self._max_used, self._forcibly, self._warning):
             return f"the disk is {used:.0%} full"
         if self._manual_rounds:
             return "asked for"

@@ -25,13 +25,15 @@ from orbitmq.protocol.record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from orbitmq.store.disk import Buffer
     from orbitmq.store.log_files import LogFiles
 
 SECTOR = 512
 """The smallest piece a disk writes whole."""
+
+SEARCH_STEP = 1024 * 1024
 
 # Size, magic, CRC, queue id, queue offset, physical offset, sysFlag, store timestamp, body size: the fields of
 # the fixed part that walking needs, by `sysFlag >> 4 & 3`.
@@ -150,7 +152,8 @@ class LogView:
         disk reads as zeros (recovery leaves zeros behind the end of the log, so there is nothing older there),
         and no client writes a topic with NUL or properties with a whole sector of them.
         """
-        if b"\x00" in seen.topic:
+        # A process that was killed while it copied the record leaves zeros from anywhere to its end.
+        if b"\x00" in seen.topic or seen.properties.endswith(b"\x00"):
             return True
         end = seen.offset - self.base + seen.size
         start = end - len(seen.properties)
@@ -162,20 +165,14 @@ class LogView:
             start = stop
         return False
 
-    def next_record(self, position: int, not_before: int) -> int | None:
+    def next_record(self, position: int, not_before: int, ranges: Sequence[tuple[int, int]]) -> int | None:
         """The position of the next whole record behind damage, or None.
 
-        It must name its own offset and not be older than what came before the damage: bytes of an earlier life
-        of the file can satisfy one of these, not both.
+        ``ranges`` is where the file was written to at all: reading the rest would only take time. A record must
+        name its own offset and not be older than what came before the damage: bytes of an earlier life of the
+        file can satisfy one of these, not both.
         """
-        at = position
-        while True:
-            at = self.buffer.find(_MAGIC_PREFIX, at + 1)
-            if at < 0:
-                return None
-            start = at - 4
-            if start <= position:
-                continue
+        for start in self._magic_positions(position + 1, ranges):
             found = self.look(start)
             if (
                 isinstance(found, Seen)
@@ -184,6 +181,21 @@ class LogView:
                 and not self.is_torn(found)
             ):
                 return start
+        return None
+
+    def _magic_positions(self, start: int, ranges: Sequence[tuple[int, int]]) -> Iterator[int]:
+        """Positions from ``start`` on at which a record could begin, because its magic would be there."""
+        overlap = len(_MAGIC_PREFIX) - 1
+        for begin, end in ranges:
+            at = max(begin - overlap, start + 4)
+            while at < end:
+                # By pieces copied out: bytes.find is several times faster than mmap.find.
+                piece = bytes(self.view[at : at + SEARCH_STEP + overlap])
+                found = piece.find(_MAGIC_PREFIX)
+                while 0 <= found < SEARCH_STEP:
+                    yield at + found - 4
+                    found = piece.find(_MAGIC_PREFIX, found + 1)
+                at += SEARCH_STEP
 
 
 def walk(
@@ -238,12 +250,15 @@ def walk_past_damage(
                 if torn_from is not None and found.store_timestamp >= torn_from and view.is_torn(found):
                     found = Damage(found.offset, found.size, "part of the record was never written")
                 elif found.body_is_intact:
-                    newest = found.store_timestamp
+                    newest = found.store_timestamp or newest
                     yield found
                     position += found.size
                     continue
             unwritten = isinstance(found, Damage) and not any(view.view[position : position + BLANK_SIZE])
-            resume = None if unwritten and not search_unwritten else view.next_record(position, newest)
+            resume = None
+            if not unwritten or search_unwritten:
+                ranges = files.disk.written_ranges(files.path(base), position)
+                resume = view.next_record(position, newest, ranges)
             if resume is None:
                 if not _starts_a_file(files, bases[number + 1 :], newest):
                     reason = found.reason if isinstance(found, Damage) else "the body fails its CRC"

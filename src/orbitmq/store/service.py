@@ -77,7 +77,7 @@ class StoreService:
         """End the background work and close the store; what waits for a flush gets one."""
         # Not cancelled: a job that waits for the disk still has to note what came of it.
         self._stopping.set()
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         while self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
@@ -99,9 +99,11 @@ class StoreService:
         future: asyncio.Future[None] = loop.create_future()
         if end <= self.store.log.flushed:
             future.set_result(None)
-            return future
-        self._waiting.append((end, future))
-        self._begin_flush()
+        elif self.store.log_failure is not None:
+            future.set_exception(FlushFailedError(self.store.log_failure))
+        else:
+            self._waiting.append((end, future))
+            self._begin_flush()
         return future
 
     def _begin_flush(self) -> None:
@@ -114,7 +116,9 @@ class StoreService:
                 await self._flush_once()
                 if not self._waiting:
                     return
-        except StoreError as error:
+        except Exception as error:
+            # Any error: nobody may be left waiting, and there is nobody else to tell.
+            logger.exception("store %s: a flush failed", self.store.config.store_path_root_dir)
             self._fail_waiting(error)
         finally:
             self._flushing = None
@@ -132,14 +136,20 @@ class StoreService:
             await self._run(sync)
         except OSError as error:
             raise store.note_flush_failure(error) from error
-        store.note_flushed(end, store_timestamp)
+        try:
+            store.note_flushed(end, store_timestamp)
+        finally:
+            # Whatever goes wrong with showing the messages, those on disk are there.
+            self._answer_waiting(store.log.flushed)
+
+    def _answer_waiting(self, end: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= end:
             _, future = waiting.popleft()
             if not future.done():
                 future.set_result(None)
 
-    def _fail_waiting(self, error: StoreError) -> None:
+    def _fail_waiting(self, error: Exception) -> None:
         while self._waiting:
             _, future = self._waiting.popleft()
             if not future.done():
@@ -148,6 +158,7 @@ class StoreService:
     # Jobs that come round
 
     async def _repeat(self, interval: float, job: Callable[[], Awaitable[None]]) -> None:
+        failure = ""
         while not self._stopping.is_set():
             try:
                 await asyncio.wait_for(self._stopping.wait(), interval)
@@ -157,8 +168,13 @@ class StoreService:
                 return
             try:
                 await job()
-            except (StoreError, OSError):
-                logger.exception("store %s: background work failed", self.store.config.store_path_root_dir)
+            except Exception as error:
+                # Any error: a store whose flushes ended silently would be worse. Told once, not at every round.
+                if str(error) != failure:
+                    logger.exception("store %s: background work failed", self.store.config.store_path_root_dir)
+                failure = str(error)
+            else:
+                failure = ""
 
     async def _flush_log(self) -> None:
         store, config = self.store, self.store.config
@@ -169,7 +185,7 @@ class StoreService:
         wants = dirty >= config.flush_commit_log_least_pages or is_thorough
         if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             wants = store.log.flushed < store.log.committed
-        if wants and store.log.flushed < store.log.committed:
+        if wants and store.log.flushed < store.log.committed and store.log_failure is None:
             self._last_thorough = now
             self._begin_flush()
             assert self._flushing is not None
@@ -202,6 +218,8 @@ class StoreService:
             sync = QueueSync(store)
             sync.prepare()
             try:
+                # The log first, or under load the checkpoint would never get to vouch for the queues.
+                await self.flushed(sync.position)
                 await self._run(sync.run)
             except (StoreError, OSError):
                 sync.undo()

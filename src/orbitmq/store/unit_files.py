@@ -38,8 +38,8 @@ def file_name(offset: int) -> str:
 class UnitFiles:
     """An append-only sequence of units, addressed by their number."""
 
-    __slots__ = ("_files", "_new_names", "_unsynced", "directory", "disk", "end", "file_size", "first", "gaps",
-                 "is_queued", "tail", "tail_start", "unit_size", "written")  # fmt: skip
+    __slots__ = ("_files", "_names_changed", "_unsynced", "directory", "disk", "end", "file_size", "first", "gaps",
+                 "has_hole", "is_queued", "tail", "tail_start", "unit_size", "written")  # fmt: skip
 
     def __init__(self, disk: Disk, directory: str, unit_size: int, file_size: int) -> None:
         self.disk = disk
@@ -56,16 +56,18 @@ class UnitFiles:
         """Units below this number are in their files."""
         self.gaps = 0
         """How often something was found missing: a file, or records before one that came."""
+        self.has_hole = False
+        """Whether a file was missing between others."""
         self.is_queued = False
         """Whether the owner has noted that there is something to write or sync."""
         self._files: list[int] = []
         self._unsynced: set[str] = set()
-        self._new_names = False
+        self._names_changed = False
 
     # Opening
 
-    def load(self, is_valid: Callable[[bytes], bool]) -> None:
-        """Find the files and the end of what they hold: the first unit that is not valid."""
+    def load(self, is_valid: Callable[[int], bool]) -> None:
+        """Find the files and the end of what they hold: the number of the first unit that is not valid."""
         names = [name for name in self.disk.list(self.directory) if name.isdigit()]
         paths = [os.path.join(self.directory, name) for name in names]
         for path in paths:
@@ -85,13 +87,14 @@ class UnitFiles:
         per_file = self.file_size // self.unit_size
         self.first = self._files[0] // self.unit_size
         end = self.first
+        self._restart((self._files[-1] + self.file_size) // self.unit_size)
         for base in reversed(self._files):
             low, high = base // self.unit_size, base // self.unit_size + per_file
-            if not is_valid(self._from_file(low, 1)):
+            if not is_valid(low):
                 continue
             while high - low > 1:
                 middle = (low + high) // 2
-                if is_valid(self._from_file(middle, 1)):
+                if is_valid(middle):
                     low = middle
                 else:
                     high = middle
@@ -104,6 +107,7 @@ class UnitFiles:
         for at in range(len(bases) - 1, 0, -1):
             if bases[at] - bases[at - 1] != self.file_size:
                 self.gaps += 1
+                self.has_hole = True
                 for base in bases[:at]:
                     self.disk.remove(self._path(base))
                 return bases[at:]
@@ -166,7 +170,7 @@ class UnitFiles:
             del self.tail[: len(self.tail) - keep]
 
     def _create(self, base: int, filler: bytes) -> None:
-        self._new_names = True
+        self._names_changed = True
         path = self._path(base)
         self.disk.create(path, self.file_size)
         if not self._files and self.first * self.unit_size > base:
@@ -175,17 +179,21 @@ class UnitFiles:
         self._files.append(base)
         self._files.sort()
 
+    @property
+    def is_unsynced(self) -> bool:
+        return bool(self._unsynced) or self._names_changed
+
     def take_unsynced(self) -> tuple[list[str], bool]:
-        """Files to sync to make what was written durable, and whether some of them are new."""
-        taken = sorted(self._unsynced), self._new_names
+        """Files to sync to make what was written durable, and whether files were made or removed."""
+        taken = sorted(self._unsynced), self._names_changed
         self._unsynced.clear()
-        self._new_names = False
+        self._names_changed = False
         return taken
 
     def give_back_unsynced(self, taken: tuple[list[str], bool]) -> None:
         """Undo ``take_unsynced`` after a sync that failed."""
         self._unsynced.update(taken[0])
-        self._new_names |= taken[1]
+        self._names_changed |= taken[1]
 
     # Shortening
 
@@ -210,6 +218,7 @@ class UnitFiles:
             self.disk.remove(self._path(base))
             self._unsynced.discard(self._path(base))
             self._files.remove(base)
+            self._names_changed = True
         if keep in self._files:
             self.disk.zero(self._path(keep), within)
             self._unsynced.add(self._path(keep))

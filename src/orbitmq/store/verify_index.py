@@ -208,14 +208,42 @@ class IndexCheck:
         if not len(offsets) or not len(found.offset):
             return
         at = np.minimum(np.searchsorted(offsets, found.offset), len(offsets) - 1)
-        expected = np.where(found.begin > 0, (timestamps[at] - found.begin) // 1000, 0)
+        is_known = offsets[at] == found.offset
+        stored = timestamps[at]
+        expected = np.where(found.begin > 0, (stored - found.begin) // 1000, 0)
         expected = np.clip(expected, 0, MAX_TIME_DIFF)
-        # The first entry of a file counts from the end of the file before it.
-        off = (found.diff != expected) & (found.number > 1) & (offsets[at] == found.offset)
-        for wrong in np.flatnonzero(off).tolist():
+        is_first = found.number == 1
+        for wrong in np.flatnonzero((found.diff != expected) & is_known & ~is_first).tolist():
             self._report_entry(
                 found, wrong, f"is {found.diff[wrong]} s after its file's begin instead of {expected[wrong]}"
             )
+        for first in np.flatnonzero(is_first & is_known).tolist():
+            self._check_first(found, first, int(stored[first]))
+        for last in np.flatnonzero((found.number == self._last_numbers(found)) & is_known).tolist():
+            header = self._headers[int(found.file[last])]
+            if header.end_timestamp != stored[last]:
+                self._report_header(int(found.file[last]), "its end timestamp is not that of its last entry")
+
+    def _last_numbers(self, found: _Entries) -> Ints:
+        return np.array([header.next_entry - 1 for header in self._headers], np.int64)[found.file]
+
+    def _check_first(self, found: _Entries, first: int, stored: int) -> None:
+        """The first entry of a file counts its seconds from the end of the file before."""
+        number = int(found.file[first])
+        header = self._headers[number]
+        if header.begin_timestamp != stored or header.begin_offset != found.offset[first]:
+            self._report_header(number, "its begin is not that of its first entry")
+        if number > 0:
+            before = self._headers[number - 1].end_timestamp
+            expected = min(max((stored - before) // 1000, 0), MAX_TIME_DIFF) if before > 0 else 0
+            if found.diff[first] != expected:
+                self._report_entry(
+                    found, first, f"is {found.diff[first]} s after the file before instead of {expected}"
+                )
+
+    def _report_header(self, number: int, what: str) -> None:
+        if not self._is_dropped(self.paths[number]):
+            self._findings.add(Kind.INDEX_FILE, what, self.paths[number])
 
     def _compare(self, keys: Keys, hashes: list[int], found: _Entries, are_whole: bool) -> None:
         expected: dict[int, list[int]] = collections.defaultdict(list)

@@ -92,6 +92,7 @@ class QueueCheck:
         if self._batch is not None:
             wrong |= hit & (rows["count"] != records.messages)
             wrong |= hit & (rows["store_timestamp"] != records.store_timestamp)
+            wrong |= hit & ((rows["compacted"] != -1) | (rows["reserved"] != 0))
         for at in np.flatnonzero(wrong & (records.offset < self._recovered_from)).tolist():
             self._report_wrong(int(numbers[at]), rows[at], records, at, findings)
 
@@ -132,7 +133,7 @@ class QueueCheck:
         elif row["code"] != records.code[at]:
             parts.append(f"tags code {row['code']} where the record has {records.code[at]}")
         if self._batch is not None and not parts:
-            parts.append("a number of messages or a time that the record has not")
+            parts.append("a number of messages, a time or a last field that it cannot have")
         findings.add(
             Kind.UNIT_WRONG,
             f"the unit at byte {within} has " + " and ".join(parts),

@@ -302,6 +302,12 @@ class MemoryDisk:
         file.mtime_ms = self._clock.now_ms()
 
     @_exclusive
+    def written_ranges(self, path: str, start: int) -> Sequence[tuple[int, int]]:
+        self._begin("stat", path)
+        size = self._names.file(path).size
+        return [(start, size)] if start < size else []
+
+    @_exclusive
     def map(self, path: str, *, writable: bool = True) -> MemoryMappedFile:
         self._begin("map", path)
         if self.read_only and writable:

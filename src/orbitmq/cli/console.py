@@ -1,0 +1,114 @@
+"""How the command speaks: to people in tables and sentences, to machines in JSON, and errors in one sentence."""
+
+import contextlib
+import datetime
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import typer
+from rich.console import Console
+
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.store import StoreError
+
+
+def for_people() -> Console:
+    """The terminal, or whatever standard output is; without highlighting, so that only we choose colours."""
+    return Console(highlight=False)
+
+
+def for_progress() -> Console:
+    """Standard error, where progress goes so that output can be piped."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """One value, indented."""
+    _write(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def print_json_line(value: Any) -> None:
+    """One value on one line."""
+    _write(orjson.dumps(value) + b"\n")
+
+
+def _write(data: bytes) -> None:
+    # The text layer would take apart and encode again what is bytes already.
+    out = getattr(sys.stdout, "buffer", None)
+    if out is None:
+        sys.stdout.write(data.decode())
+    else:
+        out.write(data)
+
+
+def complain(text: str) -> None:
+    """One sentence to standard error."""
+    typer.echo(f"orbitmq: {text}", err=True)
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """What goes wrong becomes a sentence and exit code 1, never a traceback."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (StoreError, ProtocolError) as error:
+        complain(str(error))
+        raise typer.Exit(1) from None
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. What is still buffered must not complain when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"{where}{error.strerror or error}")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        complain("interrupted")
+        raise typer.Exit(130) from None
+
+
+# Numbers and times
+
+
+def many(count: int, what: str) -> str:
+    """``1 file``, ``2,000 files``; also ``1 entry``, ``2 entries``."""
+    if count != 1:
+        what = what[:-1] + "ies" if what.endswith("y") and what[-2:] != "ey" else what + "s"
+    return f"{count:,} {what}"
+
+
+def size_text(size: float) -> str:
+    """``928 KB``, ``1.1 GB``: decimal units, as disks are sold."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def time_text(ms: int | None) -> str:
+    """A moment in local time, to the millisecond."""
+    if not ms or ms <= 0:
+        return "—"
+    try:
+        moment = datetime.datetime.fromtimestamp(ms / 1000).astimezone()
+    except (OverflowError, OSError, ValueError):
+        return str(ms)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{ms % 1000:03d}"
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch of ``1700000000000``, ``2026-11-15`` or ``2026-11-15T20:11:36.918+01:00``."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a time: give milliseconds since 1970, or 2026-11-15T20:11:36.918"
+        ) from None
+    return round(moment.timestamp() * 1000)

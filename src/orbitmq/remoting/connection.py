@@ -1,0 +1,414 @@
+"""One connection: frames in, requests to their handlers, answers out; and calls in the other direction.
+
+Everything here runs in callbacks of one loop. A request costs no task, no timer and no write of its own: what is
+answered while a piece of the stream is taken apart leaves in one write at its end, and what is answered later
+leaves with everything else of that turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.flags import ONEWAY, RESPONSE
+from orbitmq.protocol.frame import FrameError, FrameParser
+from orbitmq.protocol.hot import decode_header
+from orbitmq.remoting.addresses import address_of
+from orbitmq.remoting.calls import CallTable
+from orbitmq.remoting.errors import (
+    ConnectionLostError,
+    IdleError,
+    SlowReaderError,
+    TooManyCallsError,
+    one_sentence,
+)
+from orbitmq.remoting.refusals import failed, not_supported
+from orbitmq.remoting.writing import Buffer, gathered, pieces_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from orbitmq.protocol.command import Command
+    from orbitmq.protocol.frame import Frame
+    from orbitmq.protocol.header import Header
+    from orbitmq.remoting.endpoint import Endpoint
+
+log = logging.getLogger("orbitmq.remoting")
+
+Answer: TypeAlias = bytes | list[Buffer] | None
+"""What a handler returns: the whole frame, or its parts, of which those that lie in the log are not copied.
+
+``None``: the answer comes later, by ``Connection.answer``. ``b""``: there will be none.
+"""
+
+Handler: TypeAlias = "Callable[[Connection, Header, bytes, int], Answer]"
+"""Called with the connection, the header, the body and the serialize type of a request."""
+
+UNWRITABLE = 1
+OWING = 2
+"""Why reading is on hold: the peer does not read its answers, or we owe it too many."""
+
+
+class Connection(asyncio.Protocol):
+    """Either end of a connection between two peers.
+
+    ``state`` belongs to whoever owns the server or client. ``remote_address`` is the peer, or whoever is behind
+    the proxy that it says it is; ``attributes`` is what else that proxy said.
+    """
+
+    __slots__ = (
+        "_active",
+        "_calls",
+        "_closing",
+        "_closing_since",
+        "_draining",
+        "_endpoint",
+        "_feed",
+        "_handlers",
+        "_held",
+        "_in_parts",
+        "_most_owed",
+        "_out",
+        "_owed",
+        "_quiet_since",
+        "_reason",
+        "_stalled_since",
+        "_taking",
+        "_transport",
+        "_unsent",
+        "_write",
+        "_write_pieces",
+        "attributes",
+        "remote_address",
+        "state",
+    )
+
+    _transport: asyncio.Transport
+    _write: Callable[[Buffer], None]
+    _write_pieces: Callable[[list[Buffer]], None]
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        handlers: dict[int, Handler],
+        *,
+        remote_address: str = "",
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        self.state: Any = None
+        self.remote_address = remote_address
+        self.attributes: Mapping[str, str] = attributes or {}
+        self._endpoint = endpoint
+        self._handlers = handlers
+        self._feed = FrameParser(endpoint.limits.frame_bytes).feed
+        self._calls = CallTable()
+        self._out: list[Buffer] = []
+        self._in_parts = False
+        """Whether ``_out`` holds parts of frames, which may be large."""
+        self._owed = 0
+        self._most_owed = endpoint.limits.owed_answers
+        self._held = 0
+        self._taking = False
+        self._draining = False
+        self._closing = False
+        self._closing_since = 0.0
+        self._reason: Exception | None = None
+        self._active = True
+        """Whether anything was read or written since the last review; cheaper than the time of it."""
+        self._quiet_since = 0.0
+        self._stalled_since = 0.0
+        self._unsent = 0
+
+    # What owners use
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection is closed or about to be: nothing that is sent will arrive."""
+        return self._closing
+
+    @property
+    def owed_answers(self) -> int:
+        """How many requests of the peer wait for their answer."""
+        return self._owed
+
+    @property
+    def waiting_calls(self) -> int:
+        """How many own requests wait for their answer."""
+        return len(self._calls)
+
+    @property
+    def local_address(self) -> str:
+        return address_of(self._transport.get_extra_info("sockname"))
+
+    def answer(self, header: Header, data: bytes | list[Buffer]) -> None:
+        """Answer a request for which the handler returned None; ``b""`` if there is no answer after all.
+
+        Has to be called once for each such request. A oneway request gets no answer whatever is given.
+        """
+        if header[2] & ONEWAY:
+            return
+        self._owed -= 1
+        if data:
+            self.send(data)
+        if self._held & OWING and self._owed <= self._most_owed // 2:
+            self._release(OWING)
+        if self._draining and self._owed <= 0 and not self._taking:
+            self.close()
+
+    def send(self, data: bytes | list[Buffer]) -> None:
+        """Send whole frames. They leave with everything else of this turn of the loop; after a close, never."""
+        if self._closing:
+            return
+        out = self._out
+        if not out and not self._taking:
+            self._endpoint.flush_soon(self)
+        if data.__class__ is list:
+            out += cast("list[Buffer]", data)
+            self._in_parts = True
+        else:
+            out.append(cast("bytes", data))
+
+    def call(self, command: Command, timeout: float) -> asyncio.Future[Command]:
+        """Send a request, which is given its opaque here, and return what its answer will be.
+
+        Raises TooManyCallsError or ConnectionLostError if it was not sent. The future ends with
+        CallTimeoutError or ConnectionLostError if no answer comes.
+        """
+        self._check_callable()
+        command.opaque = opaque = self.next_opaque()
+        return self.exchange(opaque, command.encode(), timeout)
+
+    def call_oneway(self, command: Command) -> None:
+        """Send a request that has no answer. It is given its opaque here and marked as oneway."""
+        if self._closing:
+            raise ConnectionLostError(f"the connection to {self.remote_address} is closed")
+        command.opaque = self.next_opaque()
+        command.flag |= ONEWAY
+        self.send(command.encode())
+
+    def next_opaque(self) -> int:
+        """A number for an own request, for those who encode it themselves."""
+        opaque = self._endpoint.opaques.next()
+        while opaque in self._calls:
+            opaque = self._endpoint.opaques.next()
+        return opaque
+
+    def exchange(self, opaque: int, request: bytes | list[Buffer], timeout: float) -> asyncio.Future[Command]:
+        """``call`` for a request that is encoded already, with an opaque from ``next_opaque``."""
+        self._check_callable()
+        endpoint = self._endpoint
+        answer: asyncio.Future[Command] = endpoint.loop.create_future()
+        if not self._calls:
+            endpoint.calling.add(self)
+        self._calls.add(opaque, answer, endpoint.loop.time() + timeout)
+        self.send(request)
+        return answer
+
+    def _check_callable(self) -> None:
+        if self._closing:
+            raise ConnectionLostError(f"the connection to {self.remote_address} is closed")
+        if len(self._calls) >= self._endpoint.limits.calls:
+            raise TooManyCallsError(
+                f"{len(self._calls)} calls to {self.remote_address} wait for their answers already"
+            )
+
+    def close(self, reason: Exception | None = None) -> None:
+        """Send what was answered so far, then close. ``reason`` is for the owner's ``on_close``."""
+        if self._closing:
+            return
+        self._closing = True
+        self._closing_since = self._endpoint.loop.time()
+        self._reason = reason
+        if not self._taking:
+            self._finish()
+
+    def drain(self) -> None:
+        """Take no further requests, and close when those taken are answered."""
+        self._draining = True
+        self._handlers = {}
+        if self._owed <= 0 and not self._taking:
+            self.close()
+
+    def abort(self, reason: Exception | None = None) -> None:
+        """Close at once and throw away what was not sent."""
+        self._closing = True
+        self._reason = self._reason or reason
+        self._out.clear()
+        self._transport.abort()
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast("asyncio.Transport", transport)
+        self._write = transport.write
+        self._write_pieces = pieces_writer(transport)
+        transport.set_write_buffer_limits(high=self._endpoint.limits.write_high_bytes)
+        if not self.remote_address:
+            self.remote_address = address_of(transport.get_extra_info("peername"))
+        self._endpoint.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._active = True
+        try:
+            frames = self._feed(data)
+        except FrameError as error:
+            self._take(error.frames)
+            self._refuse(error)
+        else:
+            if frames:
+                self._take(frames)
+
+    def eof_received(self) -> None:
+        # Returning nothing lets the transport close, after what is written now.
+        self.flush()
+
+    def pause_writing(self) -> None:
+        self._stalled_since = self._endpoint.loop.time()
+        self._unsent = self._transport.get_write_buffer_size()
+        self._hold(UNWRITABLE)
+
+    def resume_writing(self) -> None:
+        self._release(UNWRITABLE)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._out.clear()
+        reason = self._reason or error
+        said = f"the connection to {self.remote_address} was closed before the answer came"
+        self._calls.lose(said if reason is None else f"{said}: {one_sentence(reason)}")
+        self._endpoint.remove(self, reason)
+
+    # Requests and answers
+
+    def _take(self, frames: list[Frame]) -> None:
+        """Hand requests to their handlers and answers to their calls; write what comes of it at once."""
+        handlers = self._handlers
+        out = self._out
+        self._taking = True
+        for frame in frames:
+            try:
+                header = decode_header(frame)
+            except ProtocolError as error:
+                self._refuse(error)
+                break
+            flag = header[2]
+            if flag & RESPONSE:
+                self._calls.settle(frame, header)
+                continue
+            handler = handlers.get(header[0])
+            if handler is None:
+                answer: Answer = b"" if self._draining else not_supported(header, frame[0])
+            else:
+                try:
+                    answer = handler(self, header, frame[2], frame[0])
+                except Exception as error:  # noqa: BLE001 - whatever it is, the peer has to hear of it
+                    answer = self._failure(error, header, frame[0])
+            if not flag & ONEWAY:
+                if answer is None:
+                    self._owed += 1
+                elif answer.__class__ is list:
+                    out += cast("list[Buffer]", answer)
+                    self._in_parts = True
+                elif answer:
+                    out.append(cast("bytes", answer))
+            if self._closing:
+                break
+        self._taking = False
+        if self._closing:
+            self._finish()
+        elif out:
+            self.flush()
+        if self._owed >= self._most_owed:
+            self._hold(OWING)
+        if self._draining and self._owed <= 0:
+            self.close()
+
+    def _failure(self, error: Exception, header: Header, serialize_type: int) -> bytes:
+        """What a handler that failed answers: the peer's mistake in its own words, ours with a line in the log."""
+        if isinstance(error, ProtocolError):
+            return failed(header, serialize_type, str(error))
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        where = "" if place is None else f" ({place.tb_frame.f_code.co_filename}:{place.tb_lineno})"
+        log.error("request %d of %s failed: %s%s", header[0], self.remote_address, one_sentence(error), where)
+        return failed(header, serialize_type, f"the request failed here: {one_sentence(error)}")
+
+    def _refuse(self, error: ProtocolError) -> None:
+        """The stream cannot be understood any further."""
+        if not self._closing:
+            log.warning("%s is closed, for it sent what is no frame: %s", self.remote_address, error)
+        self.close(error)
+
+    # Writing and closing
+
+    def flush(self) -> None:
+        """Write out what was collected."""
+        out = self._out
+        if not out:
+            return
+        self._active = True
+        if len(out) == 1:
+            self._write(out[0])
+        elif not self._in_parts:
+            self._write(b"".join(out))
+        else:
+            self._write_pieces(gathered(out))
+            self._in_parts = False
+        out.clear()
+        if self._held & UNWRITABLE:
+            self._check_unsent()
+
+    def _check_unsent(self) -> None:
+        unsent = self._transport.get_write_buffer_size()
+        if unsent > self._endpoint.limits.write_most_bytes:
+            self._give_up(f"{unsent} bytes wait to be read by {self.remote_address}")
+
+    def _give_up(self, text: str) -> None:
+        log.warning("%s: it is closed", text)
+        self.abort(SlowReaderError(text))
+
+    def _finish(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def _hold(self, why: int) -> None:
+        if not self._held:
+            self._transport.pause_reading()
+        self._held |= why
+
+    def _release(self, why: int) -> None:
+        if self._held:
+            self._held &= ~why
+            if not self._held:
+                self._transport.resume_reading()
+
+    # What the sweep calls
+
+    def expire_calls(self, now: float) -> bool:
+        """End calls whose time is over; say whether any are left."""
+        self._calls.expire(now)
+        return len(self._calls) > 0
+
+    def review(self, now: float) -> None:
+        """Close what is idle, stalled, or takes too long to close."""
+        limits = self._endpoint.limits
+        if self._closing:
+            if now - self._closing_since >= limits.closing_seconds:
+                self.abort()
+        elif self._held & UNWRITABLE:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent < self._unsent:
+                self._stalled_since = now
+            elif now - self._stalled_since >= limits.stalled_seconds:
+                self._give_up(f"{self.remote_address} has not read anything for {limits.stalled_seconds:g} s")
+            self._unsent = unsent
+        elif self._active:
+            self._active = False
+            self._quiet_since = now
+        elif now - self._quiet_since >= limits.idle_seconds:
+            self.close(IdleError(f"nothing was sent or received for {limits.idle_seconds:g} s"))
