@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import golden
+from conformance import our_store
 from peers.apache import ApacheBroker, free_broker_port
 from peers.reader import COMPRESSED, KEY, TAG, UNIQUE_KEY, ApacheReader, ServedMessage
 
@@ -60,6 +61,9 @@ WRITERS = {
             }
         ),
     ),
+    "orbitmq": Writer(conf=our_store.CONF, write=our_store.write_closed_store),
+    "orbitmq-killed": Writer(conf=our_store.CONF, write=our_store.write_killed_store),
+    "orbitmq-mended": Writer(conf=our_store.CONF, write=our_store.write_mended_store),
 }
 
 

@@ -24,10 +24,10 @@ def test_a_quick_run_writes_its_figures_as_json_and_cleans_up(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["size"] == "quick"
-    assert {"cpu", "cores", "memory_gib", "system", "file_system", "python", "crc32", "orbitmq"} == set(
+    assert {"cpu", "cores", "memory_gib", "system", "file_system", "python", "crc32", "orbitmq", "source"} == set(
         report["machine"]
     )
-    assert {"load_before", "load_after"} <= set(report)
+    assert {"load_before", "load_after", "source_after"} <= set(report)
     assert list(report["scenarios"]) == ["append"]
     figures = report["scenarios"]["append"]["figures"]
     assert {figure["subject"] for figure in figures} == {"10 B", "128 B", "1024 B", "4096 B"}

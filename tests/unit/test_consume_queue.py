@@ -178,6 +178,23 @@ def test_an_older_number_from_a_newer_record_starts_the_queue_again(queue: Consu
     assert opened(disk).max_offset == 1
 
 
+@pytest.mark.parametrize("number", [-1, 1, 12, 24, 200, 1 << 40])
+def test_a_record_with_an_impossible_number_gets_no_unit(queue: ConsumeQueue, number: int) -> None:
+    """No CRC covers the number; a damaged one must neither cut the queue nor fill it with fillers."""
+    put(queue, range(25))
+    assert not queue.put(number, 5000, 100, 0)
+    assert numbers(queue) == list(range(25))
+    assert queue.put(25, 5100, 100, 25)
+    assert numbers(queue) == list(range(26))
+
+
+def test_a_record_that_belongs_into_a_gap_shows_that_the_number_behind_it_was_damaged(queue: ConsumeQueue) -> None:
+    put(queue, [0, 1, 9])
+    assert queue.put(2, 1000, 100, 2)
+    assert numbers(queue) == [0, 1, 2]
+    assert queue.next_offset == 3
+
+
 # Opening
 
 

@@ -135,11 +135,16 @@ def test_records_that_are_gone_are_passed_over(tmp_path: Path) -> None:
         assert outcome(store, 10, max_count=3) == ("FOUND", 13, 3)
 
 
+def leave_gap(store: MessageStore, count: int) -> None:
+    """Let the next records of the queue have numbers as if some before them were damaged."""
+    send(store, count, queue_id=9)  # what lies there in the log
+    store.queues.get(TOPIC, 0).next_offset += count
+
+
 def test_fillers_are_passed_over(tmp_path: Path) -> None:
     with open_small(tmp_path, **BIG) as store:
         offsets = send(store, 3)
-        queue = store.queues.get(TOPIC, 0)
-        queue.next_offset = 7
+        leave_gap(store, 4)
         offsets += send(store, 2)
         assert offsets_of(read_all(store)) == offsets
         assert outcome(store, 0) == ("FOUND", 9, 5)
@@ -275,7 +280,7 @@ def test_a_time_leads_to_the_messages_around_it(gaps: list[int], expired: int, f
         for number, gap in enumerate(gaps):
             clock.advance(gap)
             if number == 3 and fillers:
-                store.queues.get(TOPIC, 0).next_offset += fillers
+                leave_gap(store, fillers)
             times.append((store.append(TOPIC, 0, b"").queue_offset, clock.now_ms()))
         for base in store.log.files.bases[:expired][: len(store.log.files) - 1]:
             store.log.files.remove(base)

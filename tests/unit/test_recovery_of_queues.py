@@ -12,7 +12,7 @@ from orbitmq.protocol.properties import encode
 from orbitmq.protocol.record import decode_record
 from orbitmq.store import GetStatus, MessageStore, StoreDamagedError
 from orbitmq.store.consume_queue import FILLER, UNIT, UNIT_SIZE
-from orbitmq.testing import ManualClock
+from orbitmq.testing import ManualClock, MemoryDisk
 from stores import (
     LOG_FILE,
     QUEUE_FILE,
@@ -283,6 +283,27 @@ def test_units_of_records_that_did_not_survive_a_crash_never_come_back(tmp_path:
         assert store.max_offset("Quiet", 0) == 3
         assert len(read_all(store, "Quiet")) == 3
         assert store.append("Quiet", 0, b"").queue_offset == 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_was_wiped_after_a_crash_stays_wiped_when_the_power_fails(seed: int) -> None:
+    clock = ManualClock(T0)
+    disk = MemoryDisk(seed, clock=clock)
+    file = f"/store/commitlog/{0:020d}"
+    with open_small("/store", disk=disk, clock=clock) as store:
+        send(store, 8, topic="Quiet")
+    store = open_small("/store", disk=disk, clock=clock)
+    lost = send(store, 7, topic="Quiet")[0]
+    store.sync_queues()
+    disk = disk.kill()
+    disk.pwrite(file, lost, bytes(LOG_FILE - lost))
+    with open_small("/store", disk=disk, clock=clock) as store:
+        assert store.log.end == lost
+        send(store, 9)
+    with open_small("/store", disk=disk.power_cut(), clock=clock) as store:
+        assert store.recovery.clean
+        assert store.max_offset("Quiet", 0) == 8
+        assert len(read_all(store)) == 9
 
 
 # Topics that are deleted

@@ -65,7 +65,7 @@ def _load(header: bytes) -> Any:
         from orbitmq.protocol.fastjson import loads  # noqa: PLC0415
 
         return loads(header)
-    return _load_literally(header) if _holds_fractions(document) else document
+    return _load_literally(header, document) if _holds_fractions(document) else document
 
 
 def _holds_fractions(document: Any) -> bool:
@@ -77,12 +77,20 @@ def _holds_fractions(document: Any) -> bool:
     return isinstance(document.get("remark"), float) or any(isinstance(value, float) for value in values)
 
 
-def _load_literally(header: bytes) -> Any:
-    """The same document with its fractions as they were written and its integers in full."""
+def _load_literally(header: bytes, document: Any) -> Any:
+    """The same document with its fractions as they were written and its integers in full, but not inside values."""
     try:
-        return json.loads(str(header, "utf-8"), parse_float=_Literal)
+        literal = json.loads(str(header, "utf-8"), parse_float=_Literal)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not a JSON header: {error}") from error
+    fields = literal.get("extFields")
+    if isinstance(fields, dict):
+        for name, value in fields.items():
+            if isinstance(value, list | dict):
+                fields[name] = document["extFields"][name]
+    if isinstance(literal.get("remark"), list | dict):
+        literal["remark"] = document["remark"]
+    return literal
 
 
 def _number(document: dict[str, Any], name: str) -> int:

@@ -107,16 +107,18 @@ class Appender:
             raise AppendRefusedError(
                 PutStatus.MESSAGE_ILLEGAL, "an inner batch needs a topic with queue.type=BatchCQ"
             )
-        light: list[Queue] = []
         if self._multi_dispatch and MULTI_DISPATCH in properties and not sys_flag & NOT_QUEUED:
             light, properties = self._number_light_queues(topic, properties)
-        light_offsets = [light_queue.next_offset for light_queue in light]
+            numbers = [light_queue.next_offset for light_queue in light]
+        else:
+            light = None
         appended = self._write(
             known, queue, 1, body, properties, flag, sys_flag, born_timestamp, born_host, self._clock.now_ms(),
             reconsume_times, prepared_transaction_offset,
         )  # fmt: skip
-        for light_queue, light_offset in zip(light, light_offsets, strict=True):
-            light_queue.next_offset = light_offset + 1
+        if light is not None:
+            for light_queue, number in zip(light, numbers, strict=True):
+                light_queue.next_offset = number + 1
         return appended
 
     def append_batch(

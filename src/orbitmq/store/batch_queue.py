@@ -98,8 +98,9 @@ class BatchConsumeQueue(UnitFiles):
             return False
         if 0 < queue_offset < max_offset and self.end - self.first > 1:
             # As in a plain queue: the number of this record is damaged, or that of the one before it.
-            before = self._unit(self.end - 2)
-            if queue_offset < before.base_offset + before.message_count:
+            before, last = self._unit(self.end - 2), self._unit(self.end - 1)
+            gap = before.base_offset + before.message_count
+            if queue_offset < gap or gap == last.base_offset:
                 return False
             self.truncate(self.end - 1)
             self.next_offset = queue_offset

@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
+import re
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from orbitmq.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 class ConfigError(StoreError):
@@ -153,21 +154,49 @@ _FIELD_OF_KEY = _java_fields()
 _TYPES: dict[str, Any] = {}
 
 
+_ENTRY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u.{0,4}|.)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
 def parse_conf(text: str) -> dict[str, str]:
-    """Read the lines of a Java properties file: ``key=value``, ``#`` and ``!`` comments, ``\\`` continuation."""
+    """Read a Java properties file as Java does, except that blanks at the end of a value are dropped."""
     settings: dict[str, str] = {}
-    pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.strip()
-        pending = ""
-        if not line or line[0] in "#!":
-            continue
-        if line.endswith("\\") and not line.endswith("\\\\"):
-            pending = line[:-1]
-            continue
-        cut = min((at for at in (line.find("="), line.find(":")) if at > 0), default=len(line))
-        settings[line[:cut].strip()] = line[cut + 1 :].strip()
+    for line in _logical_lines(text):
+        entry = _ENTRY.match(line)
+        assert entry is not None, "every part of the pattern may be empty"
+        settings[_unescape(entry[1])] = _unescape(entry[2].rstrip())
     return settings
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines that are no comments; one that ends with a backslash goes on in the next."""
+    pending: str | None = None
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(" \t\f")
+        if pending is None and (not line or line[0] in "#!"):
+            continue
+        line = (pending or "") + line
+        pending = None
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending = line[:-1]
+        else:
+            yield line
+    if pending:
+        yield pending
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_unescaped, text)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1]
+    if code[0] != "u":
+        return _ESCAPED.get(code, code)
+    if not re.fullmatch("u[0-9a-fA-F]{4}", code):
+        raise ConfigError(f"\\{code} is no character: four hexadecimal digits follow \\u")
+    return chr(int(code[1:], 16))
 
 
 def from_settings(settings: Mapping[str, str], **overrides: object) -> tuple[StoreConfig, Iterable[str]]:

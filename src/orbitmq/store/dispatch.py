@@ -82,7 +82,7 @@ class Dispatcher:
             else:
                 count = _batch_count(properties) if sys_flag & INNER_BATCH else 1
                 is_new = queue.put(queue_offset, offset, size, code, store_timestamp, count)
-            if is_new:
+            if is_new and (not queue.is_queued or len(queue.tail) >= TAIL_BYTES or self.on_arrival is not None):
                 self._note(queue, code, store_timestamp)
             if self._multi_dispatch and MULTI_DISPATCH in properties:
                 self._dispatch_lmq(properties, offset, size, code, store_timestamp)

@@ -84,8 +84,13 @@ class Dumped:
     body: bytes | None = None
 
 
-def dump(log: ReadableLog, wanted: Wanted, body: BodyForm = BodyForm.NONE) -> Iterator[Dumped]:
-    """The records asked for, in the order of the log; blanks and damage too, where they are met."""
+def dump(
+    log: ReadableLog, wanted: Wanted, body: BodyForm = BodyForm.NONE, *, is_open: bool = False
+) -> Iterator[Dumped]:
+    """The records asked for, in the order of the log; blanks and damage too, where they are met.
+
+    In a store that ``is_open`` the last record may be half written, which is no damage.
+    """
     for fault in log.faults:
         yield Dumped(None, f"{fault.path}: {fault.reason}")
     offset = _offset_of(wanted.message_id)
@@ -99,6 +104,8 @@ def dump(log: ReadableLog, wanted: Wanted, body: BodyForm = BodyForm.NONE) -> It
             return
         if step.offset != expected:
             yield from _blank(log, expected, wanted)
+        if is_open and _is_being_written(log, step):
+            return
         expected = step.offset + step.size
         if isinstance(step, Damage):
             yield from _damage(log, step, wanted)
@@ -106,6 +113,12 @@ def dump(log: ReadableLog, wanted: Wanted, body: BodyForm = BodyForm.NONE) -> It
             yield _record(log, step, body)
     if expected < log.limit:
         yield from _blank(log, expected, wanted)
+
+
+def _is_being_written(log: ReadableLog, step: Seen | Damage) -> bool:
+    if isinstance(step, Damage):
+        return not step.size or log.is_whole(step.offset)
+    return not step.body_is_intact and log.is_whole(step.offset)
 
 
 # Where to look

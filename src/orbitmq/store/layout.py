@@ -246,7 +246,7 @@ def _one_given(size: int, settings: Mapping[str, str]) -> tuple[int, int] | None
         return None
     if rest or slots < 1 or entries < 2:
         raise ConfigError(
-            f"the conf's index settings cannot make files of {size} bytes: give the right broker.conf"
+            f"index files have {size} bytes, which the conf's maxHashSlotNum or maxIndexNum cannot make"
         )
     return slots, entries
 
@@ -258,8 +258,9 @@ def _deduce(disk: Disk, paths: list[str], size: int) -> tuple[int, int] | None:
     bytes stand proposes a pair; putting all entries again under that pair must then give the very file.
     """
     headers = [(path, IndexHeader.decode(disk.pread(path, 0, HEADER_SIZE))) for path in paths]
-    # A file with more entries leaves less to chance; the fullest may be damaged, so a few are asked.
-    headers.sort(key=lambda one: one[1].next_entry, reverse=True)
+    # A file with more entries leaves less to chance, and so does one that ends with an offset that stands out;
+    # the fullest may be damaged, so a few are asked.
+    headers.sort(key=lambda one: (one[1].next_entry, one[1].end_offset), reverse=True)
     for path, header in headers[:3]:
         fitting = [pair for pair in sorted(_proposals(disk, path, header, size)) if _is_sound(disk, path, pair)]
         if len(fitting) == 1 and header.next_entry > 1:

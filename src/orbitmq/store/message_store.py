@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from orbitmq.store.disk import Disk
     from orbitmq.store.queue_table import Queue
 
+ABORT_MARK = "orbitmq"
+"""Stands in ``abort`` behind the process id (RocketMQ writes the id alone), so that recovery knows whose it was."""
+
 INDEX_BATCH = 512
 """Records whose keys wait to be put into the index together."""
 
@@ -144,12 +147,13 @@ class MessageStore:
         self.queues.load()
         if clean:
             # Only now: a store that is refused, by a wrong setting say, stays one that was closed properly.
-            disk.write(abort, str(os.getpid()).encode())
+            disk.write(abort, f"{os.getpid()} {ABORT_MARK}".encode())
             disk.sync(abort)
             disk.sync_dir(config.store_path_root_dir)
         self._recovery = recovery = Recovery(
-            disk, config, self.log.files, self.queues, self.dispatcher, self.checkpoint, self._floor, clean=clean
-        )
+            disk, config, self.log.files, self.queues, self.dispatcher, self.checkpoint, self._floor,
+            clean=clean, is_own=disk.read(abort).endswith(ABORT_MARK.encode()),
+        )  # fmt: skip
         self.recovery = report = recovery.run()
         if not clean:
             self.checkpoint.store(disk, config.path("checkpoint"))
@@ -180,6 +184,11 @@ class MessageStore:
         self.appender.gate.close("closed", "the store is closed: open it again")
         try:
             self._leave_clean()
+        except OSError as error:
+            raise DiskFaultError(
+                f"the store {self.config.store_path_root_dir} cannot be closed properly: {error.strerror or error}: "
+                f"{error.filename or 'unknown file'}: the next start looks it through"
+            ) from error
         finally:
             self.let_go()
 

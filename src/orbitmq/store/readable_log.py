@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.store.log_files import LogFiles
+from orbitmq.store.scan import Blank, LogView, Seen
 from orbitmq.store.unit_files import file_name
 
 if TYPE_CHECKING:
@@ -54,6 +55,18 @@ class ReadableLog(LogFiles):
                 path = os.path.join(self.directory_for(missing), file_name(missing))
                 self.faults.append(FileFault(path, missing, f"nothing is there up to offset {base}"))
         self._paths = {base: found[base] for base in bases}
+
+    def is_whole(self, offset: int) -> bool:
+        """Whether a whole record, or the blank that ends a file, lies at an offset by now.
+
+        A record seen half written in a store that is being written to is whole a moment later.
+        """
+        buffer = self.buffer_at(offset)
+        base = offset - offset % self.file_size
+        if buffer is None or offset - base >= len(buffer):
+            return False
+        found = LogView(base, buffer).look(offset - base)
+        return isinstance(found, Blank) or (isinstance(found, Seen) and found.body_is_intact)
 
     def file_at(self, offset: int) -> str:
         """The path of the file that holds an offset, whether it exists or not."""

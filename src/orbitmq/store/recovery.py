@@ -70,7 +70,9 @@ class Recovery:
         floor: QueueFloor | None,
         *,
         clean: bool,
+        is_own: bool = False,
     ) -> None:
+        """``is_own``: it was OrbitMQ that had the store open last and found it closed properly."""
         self._disk = disk
         self._config = config
         self._files = files
@@ -79,6 +81,7 @@ class Recovery:
         self._checkpoint = checkpoint
         self._floor = floor
         self._clean = clean
+        self._is_own = is_own
         self._at = 0
 
     def run(self) -> RecoveryReport:
@@ -147,8 +150,11 @@ class Recovery:
     def _after_crash(self) -> int:
         checkpoint = self._checkpoint
         last = self._whole_record(checkpoint.logics_physical_offset)
-        if last is not None and 0 < last.store_timestamp < min(
-            checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp
+        if last is not None and (
+            # OrbitMQ syncs the log before it lets the checkpoint name a record. RocketMQ promises no such order,
+            # so there the times must show that the log was flushed after that record was stored.
+            (self._is_own and last.offset > 0)
+            or 0 < last.store_timestamp < min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
         ):
             return last.offset
         for base in reversed(self._files.bases):

@@ -159,8 +159,8 @@ class UnitFiles:
                 self._create(base, filler)
             start = (self.written - self.tail_start) * size
             stop = min((self.end - self.tail_start) * size, start + self.file_size - within)
-            with memoryview(self.tail) as units:
-                write_fully(self.disk, path, within, units[start:stop])
+            # A copy: an error keeps its frames, and a view in them would keep the tail from growing.
+            write_fully(self.disk, path, within, self.tail[start:stop])
             self._unsynced.add(path)
             self.written += (stop - start) // size
         # Half a page stays in memory, for readers that follow the end of the queue.

@@ -26,6 +26,7 @@ from orbitmq.store.config_json import TOPICS
 from orbitmq.store.dispatch import NOT_QUEUED, Dispatcher
 from orbitmq.store.errors import StoreError
 from orbitmq.store.findings import Findings, Kind
+from orbitmq.store.message_store import ABORT_MARK
 from orbitmq.store.queue_floor import QueueFloor
 from orbitmq.store.queue_table import QueueTable
 from orbitmq.store.readable_log import ReadableLog
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from orbitmq.store.bulk_scan import Ints
     from orbitmq.store.disk import Disk
     from orbitmq.store.layout import Layout
+    from orbitmq.store.scan import Damage
 
 _INNER_NUM = names.INNER_NUM.encode()
 _MULTI_DISPATCH = names.INNER_MULTI_DISPATCH.encode()
@@ -71,7 +73,6 @@ class Report:
     units: int = 0
     index_files: int = 0
     index_entries: int = 0
-    counts: dict[Kind, int] = dataclasses.field(default_factory=dict)
     findings: Findings = dataclasses.field(default_factory=Findings)
     notes: list[str] = dataclasses.field(default_factory=list)
     """What is worth knowing and no damage."""
@@ -126,9 +127,11 @@ class _Verification:
 
     def _recovery_start(self) -> int:
         """Where recovery will begin to enter records into their queues again."""
+        abort = self._config.path("abort")
+        is_own = self._disk.stat(abort) is not None and self._disk.read(abort).endswith(ABORT_MARK.encode())
         recovery = Recovery(
             self._disk, self._config, self._log, self._table, self._dispatcher, self._checkpoint, self._floor,
-            clean=False,
+            clean=False, is_own=is_own,
         )  # fmt: skip
         return recovery._starting_points()[0] if len(self._log) else 0
 
@@ -144,6 +147,8 @@ class _Verification:
             self._finish()
         finally:
             log.close()
+            if self._index is not None:
+                self._index.close()
         return report
 
     def _walk(self, progress: Callable[[int, int], None]) -> None:
@@ -156,6 +161,8 @@ class _Verification:
             search_unwritten=True,
         )
         for step in steps:
+            if report.state is State.OPEN and self._was_being_written(step):
+                break
             if isinstance(step, Chunk):
                 self._check(step)
                 end = step.end
@@ -172,6 +179,11 @@ class _Verification:
             progress(end - log.start, total)
         report.log_end = end
         progress(total, total)
+
+    def _was_being_written(self, step: Chunk | Damage) -> bool:
+        if isinstance(step, Chunk):
+            return not step.is_whole and self._log.is_whole(int(step.offset[0]))
+        return bool(step.size) and self._log.is_whole(step.offset)
 
     # One chunk of the log
 
@@ -342,7 +354,7 @@ class _Verification:
                 "the broker.conf with --conf"
             )
         elif index.lacks_tags:
-            notes.append("the index holds no tags, as RocketMQ before 5.5 leaves it")
+            notes.append("the index holds no tags of the oldest records, as RocketMQ before 5.5 leaves it")
         if index is not None and index.doubled:
             notes.append(f"{index.doubled} keys are in the index twice, which recovery after a crash may leave")
 

@@ -26,6 +26,8 @@ from orbitmq.store.index_file import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     IndexFields = tuple[bytes | None, bytes | None, bytes | None]
 
     from orbitmq.store.bulk_scan import Ints
@@ -34,7 +36,11 @@ if TYPE_CHECKING:
     from orbitmq.store.disk import Disk
 
 
+_PIECE = 1 << 18
+"""Entries read at a time."""
+
 _ROUND = 8192
+"""Keys hashed at a time: hashing pads them to the longest, so one long key must not widen all."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -108,10 +114,11 @@ class IndexCheck:
         self.recovered_from: int | None = None
         """Records from here on are put into the index again by recovery."""
         self._headers: list[IndexHeader] = []
-        self._next_file = 0
-        self._rest: _Entries | None = None
+        self._rest = _Entries(*(np.zeros(0, np.int64) for _ in range(6)))
+        self._pieces = self._read_pieces()
         self._position = 0
-        self._tag_seen = False
+        self._tags_from: int | None = None
+        """The first record whose tag is in the index. RocketMQ before 5.5 did not put tags there."""
         self._untagged = 0
         self._find(checkpoint, trusted)
 
@@ -136,50 +143,47 @@ class IndexCheck:
 
     # Reading the index along with the log
 
-    def _load_next(self) -> None:
-        """Bring in the entries of one more file."""
-        number, path = self._next_file, self.paths[self._next_file]
-        self._next_file += 1
+    def _read_pieces(self) -> Generator[_Entries, None, None]:
+        """All entries, some at a time: those of one full file would take a gigabyte as columns."""
         slots, entries = self._config.max_hash_slot_num, self._config.max_index_num
-        try:
-            file = IndexFile.open(self._disk, path, slots, entries, writable=False)
-        except StoreDamagedError as error:
-            self._findings.add(Kind.INDEX_FILE, str(error), path)
-            return
-        try:
-            damage = file.find_damage()
-            if damage is not None and not self._is_dropped(path):
-                self._findings.add(Kind.INDEX_FILE, damage, path)
-            count = min(file.header.next_entry, entries) - 1
-            start = HEADER_SIZE + slots * SLOT_SIZE + ENTRY_SIZE
-            rows = np.frombuffer(file.mapped.buffer, _ENTRY_TYPE, count, start).copy()
-        finally:
-            file.close()
-        self.entries += count
-        offsets = rows["offset"].astype(np.int64)
-        loaded = _Entries(
-            rows["hash"].astype(np.int64),
-            offsets,
-            rows["diff"].astype(np.int64),
-            np.full(count, self._headers[number].begin_timestamp, np.int64),
-            np.arange(1, count + 1),
-            np.full(count, number, np.int64),
-        )
-        if bool((np.diff(offsets) < 0).any()):
-            loaded = _select(loaded, np.argsort(offsets, kind="stable"))
-        self._rest = loaded if self._rest is None else _join(self._rest, loaded)
+        for number, path in enumerate(self.paths):
+            try:
+                file = IndexFile.open(self._disk, path, slots, entries, writable=False)
+            except StoreDamagedError as error:
+                self._findings.add(Kind.INDEX_FILE, str(error), path)
+                continue
+            try:
+                damage = file.find_damage()
+                if damage is not None:
+                    self._report_header(number, damage)
+                count = min(file.header.next_entry, entries) - 1
+                self.entries += count
+                begin = self._headers[number].begin_timestamp
+                for start in range(1, count + 1, _PIECE):
+                    size = min(_PIECE, count + 1 - start)
+                    at = HEADER_SIZE + slots * SLOT_SIZE + start * ENTRY_SIZE
+                    rows = np.frombuffer(file.mapped.buffer, _ENTRY_TYPE, size, at)
+                    yield _Entries(
+                        rows["hash"].astype(np.int64),
+                        rows["offset"].astype(np.int64),
+                        rows["diff"].astype(np.int64),
+                        np.full(size, begin, np.int64),
+                        np.arange(start, start + size),
+                        np.full(size, number, np.int64),
+                    )
+            finally:
+                file.close()
 
     def _is_dropped(self, path: str) -> bool:
         return path in self.dropped_files
 
     def _take(self, end: int) -> _Entries:
         """The entries that lead to records before ``end`` and were not taken yet."""
-        while self._next_file < len(self.paths) and (
-            self._rest is None or not len(self._rest.offset) or int(self._rest.offset[-1]) < end
-        ):
-            self._load_next()
-        if self._rest is None:
-            return _Entries(*(np.zeros(0, np.int64) for _ in range(6)))
+        while not len(self._rest.offset) or int(self._rest.offset[-1]) < end:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            self._rest = _join(self._rest, piece)
         cut = int(np.searchsorted(self._rest.offset, end))
         taken = _select(self._rest, slice(0, cut))
         self._rest = _select(self._rest, slice(cut, None))
@@ -198,8 +202,10 @@ class IndexCheck:
             self._note_missing(list(range(len(keys.texts))) if are_whole else [], keys)
             return
         hashes = _hashes(keys.texts)
-        if keys.tags_at:
-            self._tag_seen = self._tag_seen or bool(np.isin(hashes[keys.tags_at], found.hash).any())
+        if keys.tags_at and self._tags_from is None:
+            entries = set(zip(found.offset.tolist(), found.hash.tolist(), strict=True))
+            tags = ((int(keys.offset[at]), int(hashes[at])) for at in keys.tags_at)
+            self._tags_from = next((offset for offset, value in tags if (offset, value) in entries), None)
         if not (np.array_equal(keys.offset, found.offset) and np.array_equal(hashes, found.hash)):
             self._compare(keys, hashes.tolist(), found, are_whole)
         self._check_times(keys.offset, keys.store_timestamp, found)
@@ -233,8 +239,10 @@ class IndexCheck:
         header = self._headers[number]
         if header.begin_timestamp != stored or header.begin_offset != found.offset[first]:
             self._report_header(number, "its begin is not that of its first entry")
-        if number > 0:
-            before = self._headers[number - 1].end_timestamp
+        # A file without entries says nothing of where the one before it ended.
+        used = [one.end_timestamp for one in self._headers[:number] if one.next_entry > 1]
+        if used:
+            before = used[-1]
             expected = min(max((stored - before) // 1000, 0), MAX_TIME_DIFF) if before > 0 else 0
             if found.diff[first] != expected:
                 self._report_entry(
@@ -285,8 +293,7 @@ class IndexCheck:
         for at in lacking:
             if self.recovered_from is not None and int(keys.offset[at]) >= self.recovered_from:
                 self.to_write += 1
-            elif at in tags and not self._tag_seen:
-                # RocketMQ before 5.5 does not index tags.
+            elif at in tags and self.paths and (self._tags_from is None or keys.offset[at] < self._tags_from):
                 self._untagged += 1
             else:
                 lost.append(at)
@@ -305,8 +312,12 @@ class IndexCheck:
 
     @property
     def lacks_tags(self) -> bool:
-        """Whether records have tags and none of them is in the index."""
-        return self._untagged > 0 and not self._tag_seen and bool(self.paths)
+        """Whether records from the start of the log on have tags that are not in the index."""
+        return self._untagged > 0
+
+    def close(self) -> None:
+        """Let go of the file that is being read."""
+        self._pieces.close()
 
     def finish(self, log_end: int) -> None:
         """Report entries that lead past the end of the log."""
@@ -322,7 +333,6 @@ def sys_max() -> int:
 
 
 def _hashes(texts: list[bytes]) -> Ints:
-    # Hashing pads texts to the longest, so a few at a time keep one long key from costing much.
     parts = [index_hashes(texts[start : start + _ROUND]) for start in range(0, len(texts), _ROUND)]
     return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
 

@@ -83,7 +83,7 @@ class QueueCheck:
     def feed(self, records: Expected, findings: Findings, *, are_whole: bool) -> None:
         """Take note of records of this queue. Those that are not whole may have a unit or not."""
         numbers, rows = self._locate(records.queue_offset)
-        hit: Flags = (rows["offset"] == records.offset) & (rows["size"] > 0)
+        hit: Flags = (rows["offset"] == records.offset) & is_record(rows)
         self.checked += len(numbers)
         self._note_matched(numbers[hit])
         if not bool(hit.all()) and are_whole:
