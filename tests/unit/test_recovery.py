@@ -41,13 +41,29 @@ def crash(store: MessageStore) -> str:
 # Clean and not
 
 
+def test_after_a_crash_the_walk_begins_at_the_record_the_checkpoint_names(tmp_path: Path) -> None:
+    store = open_small(tmp_path, message_index_enable=False)
+    for _ in range(20):
+        send(store)
+    store.flush()
+    store.sync_queues()
+    last = store.checkpoint.logics_physical_offset
+    send(store)
+    store.flush()
+    store.let_go()
+    again = open_small(tmp_path, message_index_enable=False)
+    assert (again.recovery.started_at, again.recovery.records) == (last, 2)
+    assert again.max_offset(TOPIC, 0) == 21
+    again.close()
+
+
 def test_a_new_store_is_empty_and_stays_so(tmp_path: Path) -> None:
     root = tmp_path / "deep" / "store"
     for _ in range(2):
         with open_small(root) as store:
             assert store.recovery.clean
             assert (store.log.start, store.log.end, store.recovery.records) == (0, 0, 0)
-            assert (root / "abort").read_text() == str(os.getpid())
+            assert (root / "abort").read_text() == f"{os.getpid()} orbitmq"
             assert (root / "lock").read_text() == "lock"
         assert not (root / "abort").exists()
     assert store.recovery.end_reason == "the store is empty"
