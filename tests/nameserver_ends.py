@@ -37,7 +37,9 @@ class Wire:
 class QuietServer:
     """A name server on a virtual disk, whose clock stands still until it is told to move."""
 
-    def __init__(self, limits: NameServerLimits | None = None, disk: MemoryDisk | None = None, **settings: Any) -> None:
+    def __init__(
+        self, limits: NameServerLimits | None = None, disk: MemoryDisk | None = None, **settings: Any
+    ) -> None:
         self.clock = ManualClock(1_000_000)
         self.disk = disk or MemoryDisk()
         paths = {"kv_config_path": "/ns/kvConfig.json", "config_store_path": "/ns/namesrv.properties"}
@@ -159,9 +161,7 @@ class Said:
             "bodyCrc32": body_crc(body),
             **self.fields,
         }
-        return Command(
-            RequestCode.REGISTER_BROKER, 3, ext_fields=as_text(fields), body=body, version=self.version
-        )
+        return Command(RequestCode.REGISTER_BROKER, 3, ext_fields=as_text(fields), body=body, version=self.version)
 
 
 def as_text(fields: dict[str, object]) -> dict[str, str]:

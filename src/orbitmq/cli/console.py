@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.store import StoreError
@@ -46,7 +47,7 @@ def _write(data: bytes) -> None:
 
 def complain(text: str) -> None:
     """One sentence to standard error."""
-    typer.echo(f"orbitmq: {text}", err=True)
+    typer.echo(f"orbitmq: {printable(text)}", err=True)
 
 
 @contextlib.contextmanager
@@ -69,6 +70,16 @@ def plain_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         complain("interrupted")
         raise typer.Exit(130) from None
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which could do anything to a terminal."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def safe(text: str) -> str:
+    """Text from a store or a command line, for a place where square brackets mean colours."""
+    return escape(printable(text))
 
 
 # Numbers and times

@@ -12,10 +12,11 @@ from orbitmq.cli.console import (
     parse_time,
     plain_errors,
     print_json_line,
+    printable,
     size_text,
     time_text,
 )
-from orbitmq.cli.opening import AsJson, Conf, Directory, open_layout
+from orbitmq.cli.opening import AsJson, Conf, Directory, holder_of, open_layout
 from orbitmq.store.dump import BodyForm, Dumped, Wanted, dump
 from orbitmq.store.readable_log import ReadableLog
 
@@ -42,7 +43,7 @@ def dump_command(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
     body: Annotated[
-        BodyForm | None, typer.Option(help="How bodies are shown. [default: auto, with --json none]")
+        BodyForm | None, typer.Option(help="How bodies are shown. Default: auto, with --json none.")
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -63,7 +64,8 @@ def dump_command(
         console = for_people()
         rows, is_damaged = 0, False
         try:
-            for found in dump(log, wanted, form if json else BodyForm.NONE):
+            is_open = holder_of(layout.config.store_path_root_dir) is not None
+            for found in dump(log, wanted, form if json else BodyForm.NONE, is_open=is_open):
                 if found.damage is not None:
                     is_damaged = True
                     complain(found.damage)
@@ -92,22 +94,22 @@ def _show(console: Console, found: Dumped, form: BodyForm) -> None:
         return
     head = Text()
     head.append(f"{row['physicalOffset']:>12}  ", style="cyan")
-    head.append(f"{row['topic']}", style="bold")
+    head.append(printable(row["topic"]), style="bold")
     head.append(f" {row['queueId']}:{row['queueOffset']}", style="green")
     head.append(f"  {time_text(row['storeTimestamp'])}  {size_text(row['bodyLength'])}")
     properties = row["properties"]
     for name, label in (("TAGS", "tags"), ("KEYS", "keys")):
         if name in properties:
             head.append(f"  {label} ", style="dim")
-            head.append(properties[name])
+            head.append(printable(properties[name]))
     if not row.get("bodyIntact", True):
         head.append("  the body fails its CRC", style="red")
     console.print(head, soft_wrap=True)
     details = Text(" " * 14, style="dim")
-    details.append(f"id {properties.get('UNIQ_KEY', row['msgId'])}")
+    details.append(f"id {printable(properties.get('UNIQ_KEY', row['msgId']))}")
     for name, value in properties.items():
         if name not in _QUIET:
-            details.append(f"  {name}={value}")
+            details.append(printable(f"  {name}={value}"))
     console.print(details, soft_wrap=True)
     text = _body_text(found.body or b"", form)
     if text:
@@ -120,16 +122,11 @@ def _body_text(body: bytes, form: BodyForm) -> str:
     if form is BodyForm.HEX:
         return body.hex()
     if form is BodyForm.TEXT:
-        return _printable(body.decode("utf-8", "replace"))
+        return printable(body.decode("utf-8", "replace"))
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         rest = f" … {len(body) - SHOWN_BYTES} bytes more" if len(body) > SHOWN_BYTES else ""
         return body[:SHOWN_BYTES].hex() + rest
     rest = f" … {len(text) - SHOWN_TEXT} characters more" if len(text) > SHOWN_TEXT else ""
-    return _printable(text[:SHOWN_TEXT]) + rest
-
-
-def _printable(text: str) -> str:
-    """The text without control characters, which could do anything to a terminal."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return printable(text[:SHOWN_TEXT]) + rest

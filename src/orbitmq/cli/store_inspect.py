@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from orbitmq.cli.console import for_people, many, plain_errors, print_json, size_text, time_text
+from orbitmq.cli.console import for_people, many, plain_errors, print_json, safe, size_text, time_text
 from orbitmq.cli.opening import AsJson, Conf, Directory, holder_of, open_layout
 from orbitmq.store.inspect import Overview, QueueOverview, inspect
 from orbitmq.store.layout import Layout
@@ -84,7 +84,7 @@ def _show(
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    table.add_row("store", overview.root)
+    table.add_row("store", safe(overview.root))
     table.add_row("state", f"[{colour}]{sentence}[/]")
     table.add_row("size", f"{size_text(apparent)}, {size_text(on_disk)} on disk")
     table.add_row(
@@ -112,7 +112,7 @@ def _show(
     )
     console.print(table)
     for fault in overview.faults:
-        console.print(f"[red]{fault.path}: {fault.reason}[/]")
+        console.print(f"[red]{safe(fault.path)}: {safe(fault.reason)}[/]")
     if not layout.index_is_known:
         console.print(
             "[yellow]The index's numbers of slots and entries cannot be told from its files: give --conf.[/]"
@@ -160,7 +160,7 @@ def _show_queues(console: Console, overview: Overview, rows: int | None) -> None
     table = _table("Queues", ("topic", False), ("queue", True), ("min", True), ("max", True), ("messages", True))
     before = None
     for queue in overview.queues[:rows]:
-        name = queue.topic + (" [dim](batch)[/]" if queue.is_batch else "")
+        name = safe(queue.topic) + (" [dim](batch)[/]" if queue.is_batch else "")
         table.add_row(
             name if queue.topic != before else "",
             str(queue.queue_id),

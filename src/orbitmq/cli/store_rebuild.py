@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from orbitmq.cli.console import complain, for_people, for_progress, many, plain_errors, print_json
+from orbitmq.cli.console import complain, for_people, for_progress, many, plain_errors, print_json, safe
 from orbitmq.cli.opening import AsJson, Conf, Directory, open_layout
 from orbitmq.store.layout import Layout
 from orbitmq.store.rebuild import Rebuilt, exclusive, rebuild
@@ -57,14 +57,13 @@ def _show(console: Console, root: str, built: Rebuilt, seconds: float) -> None:
         f"{many(built.index_files, 'index file')} from {many(built.records, 'record')} in {seconds:.2f} s."
     )
     for damage in built.damages:
-        console.print(
-            f"[yellow]At offset {damage.offset} {many(damage.size, 'byte')} could not be used: {damage.reason}.[/]"
-        )
+        size = many(damage.size, "byte")
+        console.print(f"[yellow]{size} at offset {damage.offset} could not be used: {safe(damage.reason)}.[/]")
     if built.had_extensions:
         console.print(
             "[dim]The queues no longer use consumequeue_ext; SQL filters look at the messages themselves.[/]"
         )
-    console.print(f"[dim]orbitmq store verify {root} checks the result.[/]")
+    console.print(f"[dim]orbitmq store verify {safe(root)} checks the result.[/]")
 
 
 def _as_json(root: str, built: Rebuilt, seconds: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from orbitmq.cli.console import for_people, for_progress, many, plain_errors, print_json, size_text
+from orbitmq.cli.console import for_people, for_progress, many, plain_errors, print_json, safe, size_text
 from orbitmq.cli.opening import AsJson, Conf, Directory, holder_of, open_layout
 from orbitmq.store.findings import Finding
 from orbitmq.store.verify import Report, State, verify
@@ -76,7 +76,7 @@ def _show(console: Console, root: str, report: Report, seconds: float, places: i
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    table.add_row("store", f"{root}, {state}")
+    table.add_row("store", f"{safe(root)}, {state}")
     table.add_row(
         "log",
         f"{many(report.records, 'record')} in {many(report.log_files, 'file')}, offsets {report.log_start} to "
@@ -88,7 +88,7 @@ def _show(console: Console, root: str, report: Report, seconds: float, places: i
     table.add_row("took", f"{seconds:.2f} s{speed}")
     console.print(table)
     for note in report.notes:
-        console.print(f"[dim]{note[0].upper()}{note[1:]}.[/]")
+        console.print(f"[dim]{safe(note[0].upper() + note[1:])}.[/]")
     if report.recovery_start is not None:
         console.print(_forecast(report))
     if report.is_sound:
@@ -115,7 +115,7 @@ def _forecast(report: Report) -> str:
     if report.state is State.OPEN:
         waiting = report.units_to_write + report.keys_to_write
         return f"[cyan]The store is being written to: {waiting:,} units and keys are not in their files yet.[/]"
-    reason = f" ({report.end_reason})" if report.end_reason not in {"", UNWRITTEN} else ""
+    reason = f" ({safe(report.end_reason)})" if report.end_reason not in {"", UNWRITTEN} else ""
     parts = [f"look at the log from offset {report.recovery_start} on and end it at {report.log_end}{reason}"]
     if report.units_to_write:
         parts.append(f"write {many(report.units_to_write, 'queue unit')}")
@@ -137,9 +137,9 @@ def _forecast(report: Report) -> str:
 
 def _show_finding(console: Console, root: str, finding: Finding) -> None:
     where = os.path.relpath(finding.path, root)
-    console.print(f"[red]●[/] {finding.message}", soft_wrap=True)
+    console.print(f"[red]●[/] {safe(finding.message)}", soft_wrap=True)
     queue = "" if finding.topic is None else f", {finding.topic} queue {finding.queue_id}"
-    console.print(f"  [dim]{where}{queue}[/]", soft_wrap=True)
+    console.print(f"  [dim]{safe(where + queue)}[/]", soft_wrap=True)
 
 
 # For machines

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orbitmq.cli.console import complain, for_people, many, plain_errors, size_text
+from orbitmq.cli.console import complain, for_people, many, plain_errors, safe, size_text
 from orbitmq.cli.tour_writer import TOPIC, config_for
 from orbitmq.protocol.message_id import UniqueIdFactory
 from orbitmq.protocol.properties import encode, find
@@ -38,14 +38,16 @@ def tour(
     """Fill a store, read it back, verify it, kill a writer in the middle and recover."""
     with plain_errors(), _place(directory) as root:
         console = for_people()
-        console.print(f"[bold]A tour of OrbitMQ's store[/] in {root}\n")
+        console.print(f"[bold]A tour of OrbitMQ's store[/] in {safe(root)}\n")
         keys = _fill(console, root, messages, seed)
         _read_back(console, root, messages, keys, seed)
         _check(console, root)
         acknowledged = _crash(console, root)
         _recover(console, root, acknowledged)
         if directory is not None:
-            console.print(f"\nThe store stays in {root}; look at it with [bold]orbitmq store inspect {root}[/].")
+            console.print(
+                f"\nThe store stays in {safe(root)}; look at it with [bold]orbitmq store inspect {safe(root)}[/]."
+            )
 
 
 @contextlib.contextmanager

@@ -76,7 +76,7 @@ class Dispatcher:
         if not sys_flag & NOT_QUEUED:
             code = tags_code(tags) if tags else 0
             if topic.is_schedule:
-                code = self._delivery_time(properties, store_timestamp, code)
+                code = self.delivery_time(properties, store_timestamp, code)
             if isinstance(queue, ConsumeQueue):
                 is_new = queue.put(queue_offset, offset, size, code)
             else:
@@ -195,7 +195,7 @@ class Dispatcher:
             tags, keys, unique_key = index_fields(seen.properties)
             self._add_to_index(decode_utf8(seen.topic), seen.offset, seen.store_timestamp, unique_key, keys, tags)
 
-    def _delivery_time(self, properties: bytes, store_timestamp: int, code: int) -> int:
+    def delivery_time(self, properties: bytes, store_timestamp: int, code: int) -> int:
         """Parked messages carry their delivery time where others carry the hash of their tags."""
         level = find(properties, _DELAY)
         if level is None or not level.isdigit() or int(level) <= 0:

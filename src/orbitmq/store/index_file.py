@@ -62,7 +62,7 @@ _HEADER = struct.Struct(">qqqqIi")
 _ENTRY = struct.Struct(">iqii")
 _SLOT = struct.Struct(">i")
 _SLOT_TYPE = np.dtype(">i4")
-_ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("diff", ">i4"), ("prev", ">i4")])
+ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("diff", ">i4"), ("prev", ">i4")])
 
 
 def file_size(slots: int, entries: int) -> int:
@@ -146,7 +146,7 @@ class IndexFile:
         self.writable = writable
         self._entries_at = HEADER_SIZE + slots * SLOT_SIZE
         self._slots = np.frombuffer(mapped.buffer, _SLOT_TYPE, slots, HEADER_SIZE)
-        self._entries = np.frombuffer(mapped.buffer, _ENTRY_TYPE, entries, self._entries_at)
+        self._entries = np.frombuffer(mapped.buffer, ENTRY_TYPE, entries, self._entries_at)
         self.header = IndexHeader.decode(mapped.buffer[:HEADER_SIZE])
         # Nothing is taken for granted: a file that RocketMQ made has holes where it has not written yet.
         self._reserved_to = 0
@@ -393,7 +393,7 @@ class IndexFile:
     def close(self) -> None:
         """Forget the file."""
         self._slots = np.zeros(0, _SLOT_TYPE)
-        self._entries = np.zeros(0, _ENTRY_TYPE)
+        self._entries = np.zeros(0, ENTRY_TYPE)
         self.mapped.close()
 
 

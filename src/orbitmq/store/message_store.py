@@ -186,8 +186,8 @@ class MessageStore:
             self._leave_clean()
         except OSError as error:
             raise DiskFaultError(
-                f"the store {self.config.store_path_root_dir} cannot be closed properly: {error.strerror or error}: "
-                f"{error.filename or 'unknown file'}: the next start looks it through"
+                f"the store {self.config.store_path_root_dir} cannot be closed properly, the next start will look "
+                f"through it: {error.strerror or error}: {error.filename or 'unknown file'}"
             ) from error
         finally:
             self.let_go()

@@ -89,7 +89,7 @@ class Recovery:
         removed = self._load_index()
         if not len(self._files):
             return self._empty(removed)
-        start, index_start = self._starting_points()
+        start, index_start = self.starting_points()
         report = RecoveryReport(
             self._clean, min(start, index_start), self._files.start, start, removed_index_files=removed
         )
@@ -121,7 +121,7 @@ class Recovery:
 
     # Where to begin
 
-    def _starting_points(self) -> tuple[int, int]:
+    def starting_points(self) -> tuple[int, int]:
         """Where queues may lack records, and where the index may."""
         files, index = self._files, self._dispatcher.index
         begin = files.start

@@ -133,7 +133,7 @@ class _Verification:
             self._disk, self._config, self._log, self._table, self._dispatcher, self._checkpoint, self._floor,
             clean=False, is_own=is_own,
         )  # fmt: skip
-        return recovery._starting_points()[0] if len(self._log) else 0
+        return recovery.starting_points()[0] if len(self._log) else 0
 
     def run(self, progress: Callable[[int, int], None]) -> Report:
         report, log = self._report, self._log
@@ -229,7 +229,7 @@ class _Verification:
             if topic == _SCHEDULE:
                 for at in [at for at, one in enumerate(topics) if one == topic]:
                     timestamp = int(chunk.store_timestamp[at])
-                    codes[at] = self._dispatcher._delivery_time(properties[at], timestamp, codes[at])
+                    codes[at] = self._dispatcher.delivery_time(properties[at], timestamp, codes[at])
             elif topic == FENCE_TOPIC:
                 self._report.fenced += topics.count(topic)
         is_rolled_back = chunk.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK

@@ -16,8 +16,8 @@ from orbitmq.protocol.java import decode_utf8, index_hashes
 from orbitmq.store.errors import StoreDamagedError
 from orbitmq.store.findings import Findings, Kind
 from orbitmq.store.index_file import (
-    _ENTRY_TYPE,
     ENTRY_SIZE,
+    ENTRY_TYPE,
     HEADER_SIZE,
     MAX_TIME_DIFF,
     SLOT_SIZE,
@@ -162,7 +162,7 @@ class IndexCheck:
                 for start in range(1, count + 1, _PIECE):
                     size = min(_PIECE, count + 1 - start)
                     at = HEADER_SIZE + slots * SLOT_SIZE + start * ENTRY_SIZE
-                    rows = np.frombuffer(file.mapped.buffer, _ENTRY_TYPE, size, at)
+                    rows = np.frombuffer(file.mapped.buffer, ENTRY_TYPE, size, at)
                     yield _Entries(
                         rows["hash"].astype(np.int64),
                         rows["offset"].astype(np.int64),
