@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from orbitmq.protocol.batch import encode_batch
 from orbitmq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
-from orbitmq.protocol.compression import COMPRESSED, Compression, compress, compressed_flag
+from orbitmq.protocol.compression import Compression, compress, compressed_flag
 from orbitmq.protocol.crc import body_crc
+from orbitmq.protocol.flags import COMPRESSED
 from orbitmq.protocol.hosts import host_bytes
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.properties import encode

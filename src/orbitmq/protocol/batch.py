@@ -11,9 +11,10 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING
 
-from orbitmq.protocol.compression import COMPRESSED, KIND_MASK, decompress
+from orbitmq.protocol.compression import decompress
 from orbitmq.protocol.crc import body_crc
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.flags import COMPRESSED, COMPRESSION_MASK, INNER_BATCH, NEED_UNWRAP
 from orbitmq.protocol.record import MAX_PROPERTIES_SIZE
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from orbitmq.protocol.record import Record
 
-NEED_UNWRAP = 0x40
-INNER_BATCH = 0x80
 """The two sysFlag bits of a record whose body is a batch; readers ask for both."""
 
 _HEAD = struct.Struct(">iiiii")
@@ -85,7 +84,7 @@ def split_record(record: Record) -> list[Record]:
     if not is_inner_batch(record.sys_flag):
         return [record]
     body = memoryview(decompress(record.body, record.sys_flag))
-    sys_flag = record.sys_flag & ~(NEED_UNWRAP | INNER_BATCH | COMPRESSED | KIND_MASK)
+    sys_flag = record.sys_flag & ~(NEED_UNWRAP | INNER_BATCH | COMPRESSED | COMPRESSION_MASK)
     return [
         dataclasses.replace(
             record,

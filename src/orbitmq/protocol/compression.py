@@ -13,6 +13,7 @@ import lz4.frame
 import zstandard
 
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.flags import COMPRESSED, COMPRESSION_MASK
 
 if TYPE_CHECKING:
     inflater = zlib.decompressobj
@@ -26,12 +27,6 @@ else:
         inflater, _INFLATE_ERRORS = isal_zlib.decompressobj, (isal_zlib.error, zlib.error)
     except ImportError:
         inflater, _INFLATE_ERRORS = zlib.decompressobj, (zlib.error,)
-
-COMPRESSED = 0x1
-"""The sysFlag bit of a compressed body."""
-
-KIND_MASK = 0x700
-"""The sysFlag bits that name the compression."""
 
 DEFAULT_LEVEL = 5
 """RocketMQ's clients compress at this level unless told otherwise."""
@@ -60,7 +55,7 @@ class Compression(enum.IntEnum):
 
 def compression_of(sys_flag: int) -> Compression:
     """The compression that a sysFlag names; without a name it is zlib, the only one before 5.0."""
-    kind = sys_flag & KIND_MASK
+    kind = sys_flag & COMPRESSION_MASK
     try:
         return Compression(kind) if kind else Compression.ZLIB
     except ValueError as error:
@@ -69,7 +64,7 @@ def compression_of(sys_flag: int) -> Compression:
 
 def compressed_flag(sys_flag: int, kind: Compression) -> int:
     """The sysFlag of the same message with a body compressed in this way."""
-    return sys_flag & ~KIND_MASK | COMPRESSED | kind
+    return sys_flag & ~COMPRESSION_MASK | COMPRESSED | kind
 
 
 def compress(body: bytes | memoryview, kind: Compression = Compression.ZLIB, level: int = DEFAULT_LEVEL) -> bytes:

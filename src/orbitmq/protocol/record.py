@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.protocol.crc import MASK, crc32
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.flags import BORN_HOST_V6, STORE_HOST_V6
 
 if TYPE_CHECKING:
     import mmap
@@ -47,8 +48,6 @@ MAGIC_BLANK = 0xCBD43194
 BLANK_SIZE = 8
 """A file always keeps this many bytes for the blank record that ends it."""
 
-BORN_HOST_V6 = 0x10
-STORE_HOST_V6 = 0x20
 
 QUEUE_OFFSET_AT = 20
 PHYSICAL_OFFSET_AT = 28

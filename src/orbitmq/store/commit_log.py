@@ -10,14 +10,13 @@ import errno
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol.crc import MASK, crc32
+from orbitmq.protocol.flags import BORN_HOST_V6, STORE_HOST_V6
 from orbitmq.protocol.record import (
     BLANK_SIZE,
-    BORN_HOST_V6,
     CRC_PROPERTY_SIZE,
     HEADS,
     MAGIC_V1,
     MAGIC_V2,
-    STORE_HOST_V6,
     blank,
     crc_property_of,
 )

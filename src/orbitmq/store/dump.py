@@ -11,8 +11,9 @@ import enum
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.protocol.compression import COMPRESSED, decompress
+from orbitmq.protocol.compression import decompress
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.flags import COMPRESSED
 from orbitmq.protocol.hosts import host_text
 from orbitmq.protocol.java import decode_utf8
 from orbitmq.protocol.message_id import decode_offset_id, encode_offset_id

@@ -166,11 +166,14 @@ class IndexFile:
         """Create an empty file and take the space of its slot table. Nothing is left behind on refusal."""
         try:
             disk.create(path, file_size(slots, entries))
-            file = cls.open(disk, path, slots, entries)
+            mapped = disk.map(path)
             try:
+                # Before anything is read: on a tmpfs that is full, reading a hole kills the process too.
+                mapped.reserve(0, HEADER_SIZE + slots * SLOT_SIZE)
+                file = cls(mapped, slots, entries, writable=True)
                 file.reserve(0)
             except BaseException:
-                file.close()
+                mapped.close()
                 raise
         except BaseException:
             with contextlib.suppress(OSError):
