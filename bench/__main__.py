@@ -15,7 +15,7 @@ from rich.console import Console
 from bench.apart import ApartError, apart
 from bench.catalog import SCENARIOS, Scenario
 from bench.figures import Settings, Size
-from bench.machine import GIB, describe_machine, free_space, load_average
+from bench.machine import GIB, describe_machine, free_space, load_average, source_state
 from bench.report import Report
 
 
@@ -91,6 +91,7 @@ def _run(chosen: list[Scenario], root: str, size: Size, console: Console) -> Rep
             report.results[scenario.name] = apart(scenario.run, Settings(directory, size))
             report.seconds[scenario.name] = time.perf_counter() - start
     report.load_after = load_average()
+    report.source_after = source_state()
     return report
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import platform
 import shutil
+import subprocess
 
+from orbitmq import __file__ as orbitmq_file
 from orbitmq import __version__
 from orbitmq.protocol.crc import crc32
 
@@ -26,6 +29,8 @@ class Machine:
     python: str
     crc32: str
     orbitmq: str
+    source: str
+    """The code that was measured; see ``source_state``."""
 
 
 def describe_machine(directory: str) -> Machine:
@@ -39,6 +44,7 @@ def describe_machine(directory: str) -> Machine:
         python=f"{platform.python_implementation()} {platform.python_version()}",
         crc32=crc32.__module__,
         orbitmq=__version__,
+        source=source_state(),
     )
 
 
@@ -54,6 +60,30 @@ def _cpu_model() -> str:
             if name.strip() == "model name":
                 return value.strip()
     return platform.processor() or platform.machine()
+
+
+def source_state() -> str:
+    """The commit of the package and a digest of its files, which tells when they differ from it or change."""
+    package = os.path.dirname(orbitmq_file)
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(package):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                with open(os.path.join(folder, name), "rb") as file:
+                    digest.update(name.encode() + b"\0" + file.read())
+    try:
+        commit = _git(package, "rev-parse", "--short", "HEAD").strip()
+        if _git(package, "status", "--porcelain", "--", package):
+            commit += " with changes"
+    except (OSError, subprocess.CalledProcessError):
+        commit = "not a checkout"
+    return f"{commit}, files {digest.hexdigest()[:8]}"
+
+
+def _git(directory: str, *arguments: str) -> str:
+    command = ("git", "-C", directory, *arguments)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def _file_system(directory: str) -> str:

@@ -25,6 +25,8 @@ class Report:
     size: str
     load_before: float
     load_after: float = 0.0
+    source_after: str = ""
+    """Not what it was before if somebody changed the code meanwhile: then figures belong to different code."""
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     results: dict[str, list[Figure]] = dataclasses.field(default_factory=dict)
 
@@ -37,6 +39,7 @@ class Report:
             "size": self.size,
             "load_before": self.load_before,
             "load_after": self.load_after,
+            "source_after": self.source_after,
             "scenarios": {
                 name: {"seconds": round(self.seconds[name], 2), "figures": [figure.as_json() for figure in figures]}
                 for name, figures in self.results.items()
@@ -50,6 +53,8 @@ class Report:
             console.print(f"{name.replace('_', ' '):12} {value}", highlight=False)
         console.print(f"{'load':12} {self.load_before} before, {self.load_after} after", highlight=False)
         console.print(f"{'run':12} {self.size}", highlight=False)
+        if self.source_after != self.machine.source:
+            console.print(f"the code changed during the run, it is now {self.source_after}", highlight=False)
         for scenario in SCENARIOS:
             if scenario.name in self.results:
                 console.print()
@@ -89,4 +94,4 @@ def _sentence(verdict: Verdict) -> str:
     if verdict.value is None:
         return f"not measured  {verdict.bar.statement}"
     word = "met" if verdict.met else "missed"
-    return f"{word:12}  {verdict.bar.statement}: {shown(verdict.value)} {verdict.unit}"
+    return f"{word:12}  {verdict.bar.statement}: {verdict.value:,.4g} {verdict.unit}"

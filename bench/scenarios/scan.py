@@ -61,7 +61,8 @@ def _make(directory: str, body_size: int, log_size: int, file_size: int) -> tupl
 
 def _empty_file(settings: Settings) -> list[Figure]:
     """A log that has just begun a file of a broker's own size: first with the empty pages unread, then again."""
-    first, again = [], []
+    first: list[float] = []
+    again: list[float] = []
     file_size = settings.choose(64 * MIB, GIB)
     for number in range(settings.choose(1, 3)):
         root, end = _make(os.path.join(settings.directory, f"empty-{number}"), 1024, MIB, file_size)
