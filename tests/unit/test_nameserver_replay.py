@@ -66,6 +66,8 @@ REMARKED_THERE = {"java_json_20_errors:191"}
 OF_THE_MACHINE = {"configStorePath", "kvConfigPath", "rocketmqHome"}
 """Settings that are paths."""
 
+# An answer has the kind of header that its request had; Apache's name server always uses its own kind.
+
 LISTS = {RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER}
 """Answers that are sets in Java, in the order of their hash codes; they are sorted here."""
 
@@ -213,13 +215,8 @@ def test_every_captured_scenario_with_a_name_server_in_it_is_played() -> None:
 
 
 def test_a_compressed_registration_that_says_it_is_none_is_taken() -> None:
-    (registration,) = (
-        ours
-        for exchange, ours in lived(BINARY_LIFE)["broker_register_binary_compressed"]
-        if str(exchange) in TAKEN_HERE
-    )
-    assert registration.code == ResponseCode.SUCCESS
-    for exchange, ours in lived(BINARY_LIFE)["broker_register_binary_compressed"]:
-        if str(exchange) in SEEN_HERE:
-            assert ours.body is not None
-            assert b"broker-w" in ours.body
+    answers = {str(exchange): ours for exchange, ours in lived(BINARY_LIFE)["broker_register_binary_compressed"]}
+    for taken in TAKEN_HERE:
+        assert answers[taken].code == ResponseCode.SUCCESS
+    for seen in SEEN_HERE:
+        assert b'"broker-w"' in (answers[seen].body or b"")

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orbitmq.protocol.codes import RequestCode
-from orbitmq.remoting import Connection, Limits, Listener, ListenError, RemotingServer
+from orbitmq.protocol.command import Command
+from orbitmq.remoting import Connection, Limits, Listener, ListenError, RemotingClient, RemotingServer
 from remoting_ends import (
     ECHO,
     HOST,
+    PATIENCE,
     RawPeer,
     answer_to,
     decoded,
@@ -60,6 +62,32 @@ async def test_a_server_may_listen_on_all_interfaces() -> None:
 
     assert answer.code == 0
     assert connection.remote_address == address
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@on_each_loop
+async def test_a_server_may_listen_on_ipv6() -> None:
+    server = RemotingServer([Listener({ECHO: echo}, 0, "::1")])
+    await server.start()
+    client = RemotingClient()
+    connection = await client.connect(f"[::1]:{server.ports[0]}")
+    answer = await connection.call(Command(ECHO), PATIENCE)
+    (other,) = server.connections
+    await client.close()
+    await server.stop()
+
+    assert answer.code == 0
+    assert connection.remote_address == f"[0:0:0:0:0:0:0:1]:{other.local_address.rpartition(':')[2]}"
+    assert other.remote_address.startswith("[0:0:0:0:0:0:0:1]:")
 
 
 @on_each_loop

@@ -421,6 +421,70 @@ def test_an_untouched_queue_that_lost_only_its_front_is_not_written_anew() -> No
     it.store.close()
 
 
+def test_a_queue_that_lost_its_front_before_a_crash_is_not_written_anew_later() -> None:
+    it = aged(files=1, delete_file_batch_max=3)
+    send(it.store, 25, topic="quiet")
+    for _ in range(10 * PER_FILE):
+        send(it.store, size=SIZE)
+        it.clock.advance(10_000)
+    it.store.close()
+    it.reopen()
+    assert it.store.get("quiet", 0, 0).count
+    send(it.store)
+    it.store.flush()
+    it.store.sync_queues()
+    it.disk.used = 86
+    assert len(Retention(it.store).run().log_files) == 3
+    assert it.disk.list("/store/consumequeue/quiet/0") == [f"{400:020d}"]
+    it.disk = _killed(it.disk)
+    it.reopen()
+    it.store.close()
+    it.reopen()
+    assert it.store.recovery.clean
+    assert it.store.min_offset("quiet", 0) == it.store.max_offset("quiet", 0) == 25
+    assert it.store.recovery.rebuilt_queues == []
+    it.store.close()
+
+
+def test_a_queue_file_that_comes_back_after_it_was_removed_does_no_harm() -> None:
+    """A removed name that was not made durable is there again after a power cut."""
+    it = aged(files=1, delete_file_batch_max=3)
+    send(it.store, 25, topic="quiet")
+    for _ in range(10 * PER_FILE):
+        send(it.store, size=SIZE)
+        it.clock.advance(10_000)
+    it.store.flush()
+    it.store.sync_queues()
+    first = f"/store/consumequeue/quiet/0/{0:020d}"
+    units = it.disk.read(first)
+    it.disk.used = 86
+    assert Retention(it.store).run().log_files
+    it.disk = _killed(it.disk)
+    it.disk.write(first, units)
+    it.reopen()
+    assert it.store.min_offset("quiet", 0) == it.store.max_offset("quiet", 0) == 25
+    assert it.store.append("quiet", 0, b"").queue_offset == 25
+    assert it.store.recovery.rebuilt_queues == []
+    it.store.close()
+
+
+def test_batch_queues_keep_their_numbering_over_a_crash() -> None:
+    it = aged(files=1, batch_topics=["batched"])
+    batch = encode_batch([(0, b"m" * 100, b"")] * 3)
+    for _ in range(5):
+        it.store.append_inner_batch("batched", 0, batch)
+    send(it.store, 4 * PER_FILE, size=SIZE)
+    it.store.flush()
+    it.store.sync_queues()
+    it.disk.used = 86
+    assert Retention(it.store).run().log_files
+    it.disk = _killed(it.disk)
+    it.reopen()
+    assert not it.store.recovery.clean
+    assert it.store.append_inner_batch("batched", 0, batch).queue_offset == 15
+    it.store.close()
+
+
 def test_batch_queues_follow() -> None:
     it = aged(files=1, batch_topics=["batched"])
     batch = encode_batch([(0, b"m" * 100, b"")] * 3)

@@ -254,7 +254,8 @@ class Appender:
                 dispatcher.position = offset + size
             except OSError as error:
                 dispatcher.note_fault("read", error)  # the record is in the log, and shown as soon as they can
-        return Appended(offset, size, queue_offset, store_timestamp)
+        # Without the Python call that a NamedTuple's own constructor is.
+        return tuple.__new__(Appended, (offset, size, queue_offset, store_timestamp))
 
     # Refusals
 

@@ -173,7 +173,8 @@ class ConsumeQueue(UnitFiles):
         self.tail += _pack(offset, size, tags_code)
         self.end = queue_offset + 1
         self.max_physical = offset + size
-        self.next_offset = max(self.next_offset, queue_offset + 1)
+        if self.next_offset <= queue_offset:  # not max(): this runs for every message
+            self.next_offset = queue_offset + 1
         return True
 
     def _is_gap_before_last(self, queue_offset: int) -> bool:

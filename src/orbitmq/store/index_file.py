@@ -393,6 +393,38 @@ class IndexFile:
             return "the slot table does not fit the entries"
         return None
 
+    def cut_after(self, offset: int, end_timestamp: int) -> int:
+        """Forget the entries of records after ``offset``, make the slot table anew from those that stay, and say
+        where in the file nothing may follow.
+
+        Entries that stay must be whole; slots, header and everything behind may be as a crash left them.
+        """
+        header = self.header
+        self.reserve(0)
+        table = np.zeros(self.slot_count, np.int32)
+        header.used_slots = 0
+        last = header.begin_offset
+        end = 1
+        for low in range(1, min(header.next_entry, self.capacity), _BLOCK):
+            rows = self._entries[low : min(low + _BLOCK, header.next_entry, self.capacity)]
+            offsets = rows["offset"].astype(np.int64)
+            falls = np.flatnonzero((offsets > offset) | (np.diff(offsets, prepend=last) < 0))
+            count = int(falls[0]) if len(falls) else len(rows)
+            if count:
+                links = link(table, rows["hash"][:count].astype(np.int32) % self.slot_count, low)
+                table[links.slots] = links.newest
+                header.used_slots += links.opened
+                last = int(offsets[count - 1])
+                end = low + count
+            if count < len(rows):
+                break
+        self._slots[:] = table
+        header.next_entry = end
+        header.end_offset = last
+        header.end_timestamp = min(header.end_timestamp, end_timestamp)
+        self._store_header()
+        return self._entries_at + end * ENTRY_SIZE
+
     def close(self) -> None:
         """Forget the file."""
         self._slots = np.zeros(0, _SLOT_TYPE)

@@ -130,13 +130,17 @@ class KeyIndex:
         self.sync_failed = False
         """Whether any sync failed: the next start must not trust the files."""
 
-    def load(self, clean: bool, checkpoint_index_timestamp: int, checkpoint_offset: int = 0) -> list[str]:
+    def load(
+        self, clean: bool, checkpoint_index_timestamp: int, checkpoint_offset: int = 0, *, can_cut: bool = False
+    ) -> list[str]:
         """Find the files on disk, and return the names of those deleted because they cannot be trusted.
 
         After an unclean exit these are the first file that ends after the checkpoint's index timestamp, or after
         the last record dispatched before the checkpoint if that is known (not 0), and all behind it; and a newest
         file whose entries, put again, do not make the file. ``end_offset`` then says from where records must be
-        added again, and ``flushed_timestamp`` belongs into the checkpoint before they are.
+        added again, and ``flushed_timestamp`` belongs into the checkpoint before they are. ``can_cut`` says that
+        the index was synced before the checkpoint named that record: then the first of these files is not deleted
+        but cut there.
         """
         self.forget()
         self._parts = self._find_parts()
@@ -144,14 +148,20 @@ class KeyIndex:
         if not clean:
             suspects = self._distrusted(checkpoint_index_timestamp, checkpoint_offset or _NO_LIMIT)
             # The newest first: interrupted anywhere, what remains is an index without a gap.
-            for part in reversed(suspects):
+            for part in reversed(suspects[1:]):
                 self._delete(part)
+            if suspects and not (
+                can_cut
+                and checkpoint_index_timestamp
+                and self._cut(suspects[0], checkpoint_offset, checkpoint_index_timestamp)
+            ):
+                self._delete(suspects[0])
         for before, part in itertools.pairwise(self._parts):
             if part.header == IndexHeader():
                 # Created, but the process ended before the first entry.
                 part.header.inherit(before.header)
         self.flushed_timestamp = self._newest.end_timestamp
-        return [part.name for part in suspects]
+        return [part.name for part in suspects if part not in self._parts]
 
     def _find_parts(self) -> list[_Part]:
         parts = []
@@ -186,6 +196,17 @@ class KeyIndex:
                 if self._mapped(parts[kept - 1]).find_damage() is not None:
                     kept -= 1
         return parts[kept:]
+
+    def _cut(self, part: _Part, offset: int, end_timestamp: int) -> bool:
+        """Cut a file after the entries of the record at ``offset``; False if nothing sound would be left."""
+        if part.header.begin_offset > offset or part.header.next_entry <= 1:
+            return False
+        with self._disk_faults("mend"):
+            file = self._mapped(part, writable=True)
+            self._disk.zero(part.path, file.cut_after(offset, end_timestamp))
+            file.mapped.sync()
+            part.header = file.header
+            return file.header.next_entry > 1 and file.find_damage() is None
 
     @property
     def end_offset(self) -> int:
@@ -233,6 +254,7 @@ class KeyIndex:
         timestamps: list[int] = []
         counts: list[int] = []
         append = out.append
+        prefixes: dict[str | bytes, bytes] = {}
         stored_end = self.end_offset
         end = stored_end - 1
         total = 0
@@ -240,7 +262,10 @@ class KeyIndex:
             offsets.append(offset)
             timestamps.append(timestamp)
             if offset > end:
-                prefix = (topic if isinstance(topic, bytes) else topic.encode("utf-8", "replace")) + b"#"
+                prefix = prefixes.get(topic)
+                if prefix is None:
+                    encoded = topic if isinstance(topic, bytes) else topic.encode("utf-8", "replace")
+                    prefix = prefixes[topic] = encoded + b"#"
                 if uniq_key:
                     append(prefix + uniq_key)
                 if keys:

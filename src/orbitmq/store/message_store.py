@@ -141,8 +141,6 @@ class MessageStore:
         abort = config.path("abort")
         clean = disk.stat(abort) is None
         self._floor = QueueFloor.load(disk, config.store_path_root_dir)
-        if self._floor is not None and not clean:
-            self._floor.forget_fronts()
         self.log.files.load()
         self.queues.load()
         if clean:

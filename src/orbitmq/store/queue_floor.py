@@ -86,12 +86,3 @@ class QueueFloor:
         """Whether a queue holds less than it did."""
         low, high = self.ranges.get(queue.topic, {}).get(queue.queue_id, (0, 0))
         return low < high and (queue.first > low or queue.max_offset < high)
-
-    def forget_fronts(self) -> None:
-        """Claim of every queue only that its newest unit is there.
-
-        After a crash nobody knows from which queues retention took files since the last proper close.
-        """
-        for queues in self.ranges.values():
-            for queue_id, (low, high) in queues.items():
-                queues[queue_id] = (max(low, high - 1), high)

@@ -107,8 +107,9 @@ class QueueSync:
         ):
             checkpoint.logics_msg_timestamp = max(checkpoint.logics_msg_timestamp, self._store_timestamp)
             checkpoint.logics_physical_offset = self._last_offset or checkpoint.logics_physical_offset
-            if store.index is not None and store.dispatcher.index_gap is None:
-                checkpoint.index_msg_timestamp = store.index.flushed_timestamp
+            if store.index is not None:
+                has_all = store.dispatcher.index_gap is None
+                checkpoint.index_msg_timestamp = store.index.flushed_timestamp if has_all else 0
 
     def undo(self) -> None:
         """The disk failed. The kernel may have dropped what it could not write, so a later sync proves nothing.

@@ -105,7 +105,12 @@ class Recovery:
         if index is None:
             return []
         checkpoint = self._checkpoint
-        removed = index.load(self._clean, checkpoint.index_msg_timestamp, checkpoint.logics_physical_offset)
+        removed = index.load(
+            self._clean,
+            checkpoint.index_msg_timestamp,
+            checkpoint.logics_physical_offset,
+            can_cut=self._is_own and checkpoint.logics_physical_offset > 0,
+        )
         if not self._clean:
             checkpoint.index_msg_timestamp = index.flushed_timestamp
         return removed
