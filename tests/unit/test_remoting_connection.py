@@ -111,6 +111,20 @@ async def test_fields_that_a_handler_cannot_read_are_answered_in_the_words_of_th
 
 
 @on_each_loop
+@pytest.mark.parametrize("kind", [ProtocolError, ValueError])
+@pytest.mark.parametrize("binary", [False, True])
+async def test_an_error_whose_text_cannot_be_sent_is_answered_as_well(kind: type[Exception], binary: bool) -> None:
+    def fail(*_: object) -> bytes:
+        raise kind("half a character: \ud800")
+
+    async with serving({1: fail}) as server, RawPeer.connected(server) as peer:
+        failure = await peer.ask(request(1, 8, binary=binary))
+
+    assert failure.code == 1
+    assert "half a character: ?" in str(failure.remark)
+
+
+@on_each_loop
 async def test_a_oneway_request_never_gets_an_answer() -> None:
     held: list[tuple[Connection, Header]] = []
 

@@ -25,7 +25,7 @@ from orbitmq.remoting.errors import (
     one_sentence,
 )
 from orbitmq.remoting.refusals import failed, not_supported
-from orbitmq.remoting.writing import Buffer, gathered, pieces_writer
+from orbitmq.remoting.writing import Buffer, parts_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +48,11 @@ Handler: TypeAlias = "Callable[[Connection, Header, bytes, int], Answer]"
 
 UNWRITABLE = 1
 OWING = 2
-"""Why reading is on hold: the peer does not read its answers, or we owe it too many."""
+"""What may put reading on hold: the peer does not read what it is sent, or we owe it too many answers.
+
+Being unwritable does so on the server's side only. If both sides did, two that send each other much at the same
+time would wait for each other for ever.
+"""
 
 
 class Connection(asyncio.Protocol):
@@ -60,6 +64,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_active",
+        "_called_bytes",
         "_calls",
         "_closing",
         "_closing_since",
@@ -72,14 +77,16 @@ class Connection(asyncio.Protocol):
         "_most_owed",
         "_out",
         "_owed",
+        "_pausing",
         "_quiet_since",
         "_reason",
         "_stalled_since",
         "_taking",
         "_transport",
         "_unsent",
+        "_writable",
         "_write",
-        "_write_pieces",
+        "_write_parts",
         "attributes",
         "remote_address",
         "state",
@@ -87,13 +94,14 @@ class Connection(asyncio.Protocol):
 
     _transport: asyncio.Transport
     _write: Callable[[Buffer], None]
-    _write_pieces: Callable[[list[Buffer]], None]
+    _write_parts: Callable[[list[Buffer]], None]
 
     def __init__(
         self,
         endpoint: Endpoint,
         handlers: dict[int, Handler],
         *,
+        is_server: bool,
         remote_address: str = "",
         attributes: Mapping[str, str] | None = None,
     ) -> None:
@@ -105,11 +113,15 @@ class Connection(asyncio.Protocol):
         self._feed = FrameParser(endpoint.limits.frame_bytes).feed
         self._calls = CallTable()
         self._out: list[Buffer] = []
+        self._called_bytes = 0
+        """Of calls in ``_out``."""
         self._in_parts = False
         """Whether ``_out`` holds parts of frames, which may be large."""
         self._owed = 0
         self._most_owed = endpoint.limits.owed_answers
         self._held = 0
+        self._pausing = UNWRITABLE | OWING if is_server else OWING
+        self._writable: asyncio.Future[None] | None = None
         self._taking = False
         self._draining = False
         self._closing = False
@@ -164,29 +176,30 @@ class Connection(asyncio.Protocol):
         out = self._out
         if not out and not self._taking:
             self._endpoint.flush_soon(self)
-        if data.__class__ is list:
-            out += cast("list[Buffer]", data)
+        if isinstance(data, list):
+            out += data
             self._in_parts = True
         else:
-            out.append(cast("bytes", data))
+            out.append(data)
 
     def call(self, command: Command, timeout: float) -> asyncio.Future[Command]:
         """Send a request, which is given its opaque here, and return what its answer will be.
 
-        Raises TooManyCallsError or ConnectionLostError if it was not sent. The future ends with
-        CallTimeoutError or ConnectionLostError if no answer comes.
+        Raises TooManyCallsError or ConnectionLostError if it was not sent; whoever calls as fast as it can should
+        wait for ``writable`` first. The future ends with CallTimeoutError or ConnectionLostError if none comes.
         """
-        self._check_callable()
+        self._check_open()
         command.opaque = opaque = self.next_opaque()
         return self.exchange(opaque, command.encode(), timeout)
 
     def call_oneway(self, command: Command) -> None:
         """Send a request that has no answer. It is given its opaque here and marked as oneway."""
-        if self._closing:
-            raise ConnectionLostError(f"the connection to {self.remote_address} is closed")
+        self._check_open()
         command.opaque = self.next_opaque()
         command.flag |= ONEWAY
-        self.send(command.encode())
+        request = command.encode()
+        self._check_room(len(request))
+        self.send(request)
 
     def next_opaque(self) -> int:
         """A number for an own request, for those who encode it themselves."""
@@ -195,10 +208,13 @@ class Connection(asyncio.Protocol):
             opaque = self._endpoint.opaques.next()
         return opaque
 
-    def exchange(self, opaque: int, request: bytes | list[Buffer], timeout: float) -> asyncio.Future[Command]:
+    def exchange(self, opaque: int, request: bytes, timeout: float) -> asyncio.Future[Command]:
         """``call`` for a request that is encoded already, with an opaque from ``next_opaque``."""
-        self._check_callable()
+        self._check_open()
         endpoint = self._endpoint
+        if len(self._calls) >= endpoint.limits.calls:
+            raise TooManyCallsError(f"{len(self._calls)} calls to {self.remote_address} wait for their answers")
+        self._check_room(len(request))
         answer: asyncio.Future[Command] = endpoint.loop.create_future()
         if not self._calls:
             endpoint.calling.add(self)
@@ -206,13 +222,31 @@ class Connection(asyncio.Protocol):
         self.send(request)
         return answer
 
-    def _check_callable(self) -> None:
+    @property
+    def is_writable(self) -> bool:
+        """Whether what is sent now leaves soon: the peer has read nearly all that it was sent before."""
+        return not self._held & UNWRITABLE
+
+    async def writable(self) -> None:
+        """Wait until ``is_writable``. Raises ConnectionLostError."""
+        while self._held & UNWRITABLE and not self._closing:
+            if self._writable is None:
+                self._writable = self._endpoint.loop.create_future()
+            await asyncio.shield(self._writable)
+        self._check_open()
+
+    def _check_open(self) -> None:
         if self._closing:
             raise ConnectionLostError(f"the connection to {self.remote_address} is closed")
-        if len(self._calls) >= self._endpoint.limits.calls:
-            raise TooManyCallsError(
-                f"{len(self._calls)} calls to {self.remote_address} wait for their answers already"
-            )
+
+    def _check_room(self, size: int) -> None:
+        limits = self._endpoint.limits
+        self._called_bytes = waiting = self._called_bytes + size
+        if (self._held or waiting > limits.write_high_bytes) and (
+            waiting + self._transport.get_write_buffer_size() > limits.write_most_bytes
+        ):
+            self._called_bytes -= size
+            raise TooManyCallsError(f"{waiting} more bytes do not fit what {self.remote_address} has not read yet")
 
     def close(self, reason: Exception | None = None) -> None:
         """Send what was answered so far, then close. ``reason`` is for the owner's ``on_close``."""
@@ -243,7 +277,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
         self._write = transport.write
-        self._write_pieces = pieces_writer(transport)
+        self._write_parts = parts_writer(transport)
         transport.set_write_buffer_limits(high=self._endpoint.limits.write_high_bytes)
         if not self.remote_address:
             self.remote_address = address_of(transport.get_extra_info("peername"))
@@ -263,8 +297,8 @@ class Connection(asyncio.Protocol):
                 self._take(frames)
 
     def eof_received(self) -> None:
-        # Returning nothing lets the transport close, after what is written now.
-        self.flush()
+        # A peer that stops sending is gone, as for RocketMQ's own servers; what it was answered still leaves.
+        self.close()
 
     def pause_writing(self) -> None:
         self._stalled_since = self._endpoint.loop.time()
@@ -273,12 +307,14 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._release(UNWRITABLE)
+        self._wake_writers()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
         self._out.clear()
         reason = self._reason or error
         said = f"the connection to {self.remote_address} was closed before the answer came"
+        self._wake_writers()
         self._calls.lose(said if reason is None else f"{said}: {one_sentence(reason)}")
         self._endpoint.remove(self, reason)
 
@@ -305,16 +341,16 @@ class Connection(asyncio.Protocol):
             else:
                 try:
                     answer = handler(self, header, frame[2], frame[0])
-                except Exception as error:  # noqa: BLE001 - whatever it is, the peer has to hear of it
-                    answer = self._failure(error, header, frame[0])
+                except Exception as error:
+                    answer = failed(error, header, frame[0], self.remote_address)
             if not flag & ONEWAY:
                 if answer is None:
                     self._owed += 1
-                elif answer.__class__ is list:
-                    out += cast("list[Buffer]", answer)
+                elif isinstance(answer, list):
+                    out += answer
                     self._in_parts = True
                 elif answer:
-                    out.append(cast("bytes", answer))
+                    out.append(answer)
             if self._closing:
                 break
         self._taking = False
@@ -326,17 +362,6 @@ class Connection(asyncio.Protocol):
             self._hold(OWING)
         if self._draining and self._owed <= 0:
             self.close()
-
-    def _failure(self, error: Exception, header: Header, serialize_type: int) -> bytes:
-        """What a handler that failed answers: the peer's mistake in its own words, ours with a line in the log."""
-        if isinstance(error, ProtocolError):
-            return failed(header, serialize_type, str(error))
-        place = error.__traceback__
-        while place is not None and place.tb_next is not None:
-            place = place.tb_next
-        where = "" if place is None else f" ({place.tb_frame.f_code.co_filename}:{place.tb_lineno})"
-        log.error("request %d of %s failed: %s%s", header[0], self.remote_address, one_sentence(error), where)
-        return failed(header, serialize_type, f"the request failed here: {one_sentence(error)}")
 
     def _refuse(self, error: ProtocolError) -> None:
         """The stream cannot be understood any further."""
@@ -357,9 +382,12 @@ class Connection(asyncio.Protocol):
         elif not self._in_parts:
             self._write(b"".join(out))
         else:
-            self._write_pieces(gathered(out))
+            self._write_parts(out)
             self._in_parts = False
+            # The first loops of Python 3.12 do not say that a gathering write has made them unwritable.
+            self._check_unsent()
         out.clear()
+        self._called_bytes = 0
         if self._held & UNWRITABLE:
             self._check_unsent()
 
@@ -377,15 +405,21 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def _hold(self, why: int) -> None:
-        if not self._held:
-            self._transport.pause_reading()
+        paused = self._held & self._pausing
         self._held |= why
+        if not paused and self._held & self._pausing:
+            self._transport.pause_reading()
 
     def _release(self, why: int) -> None:
-        if self._held:
-            self._held &= ~why
-            if not self._held:
-                self._transport.resume_reading()
+        paused = self._held & self._pausing
+        self._held &= ~why
+        if paused and not self._held & self._pausing:
+            self._transport.resume_reading()
+
+    def _wake_writers(self) -> None:
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
 
     # What the sweep calls
 

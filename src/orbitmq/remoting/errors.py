@@ -41,5 +41,10 @@ class SlowReaderError(RemotingError):
 
 def one_sentence(error: BaseException) -> str:
     """The kind of an error and the first line of its text, short enough for a remark or a log line."""
-    text = str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+    text = sendable(str(error).partition("\n")[0][:300])
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def sendable(text: str) -> str:
+    """A text without halves of characters, which a peer's JSON can hold and ours cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -21,6 +21,7 @@ import numpy as np
 from orbitmq.protocol.java import decode_utf8, index_hash, index_hashes
 from orbitmq.store.errors import DiskFaultError, FlushFailedError
 from orbitmq.store.index_file import FEW, HEADER_SIZE, IndexFile, IndexHeader, check_size
+from orbitmq.store.index_part import IndexPart, IndexSync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from orbitmq.store.clock import Clock
-    from orbitmq.store.disk import Disk, MappedFile
+    from orbitmq.store.disk import Disk
     from orbitmq.store.index_file import IndexEntry
 
 TAG_TYPE = "T"
@@ -53,45 +54,6 @@ class IndexHits:
     offsets: list[int]
     last_update_timestamp: int
     last_update_offset: int
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class _Part:
-    """One file of the index, mapped or not."""
-
-    name: str
-    path: str
-    header: IndexHeader
-    file: IndexFile | None = None
-    dirty: bool = False
-    syncing: bool = False
-    used_at: int = 0
-
-
-@dataclasses.dataclass(slots=True)
-class IndexSync:
-    """The blocking half of a sync: ``run`` it in a worker thread, then hand it to ``KeyIndex.end_sync``."""
-
-    parts: list[_Part]
-    files: list[MappedFile]
-    disk: Disk
-    directory: str | None
-    end_timestamp: int
-    completed: bool = False
-
-    def run(self) -> None:
-        """Make the files durable. Touches nothing that the index changes meanwhile."""
-        try:
-            for file in self.files:
-                file.sync()
-            if self.directory is not None:
-                self.disk.sync_dir(self.directory)
-        except OSError as error:
-            raise FlushFailedError(
-                f"cannot sync the index: {error.strerror or error}; check the disk, the next start after a "
-                "crash builds this part of the index again"
-            ) from error
-        self.completed = True
 
 
 class KeyIndex:
@@ -123,7 +85,7 @@ class KeyIndex:
         self._slots = slots
         self._entries = entries
         self._max_mapped = max_mapped
-        self._parts: list[_Part] = []
+        self._parts: list[IndexPart] = []
         self._pending: list[_Pending] = []
         self._uses = 0
         self._names_changed = False
@@ -144,7 +106,7 @@ class KeyIndex:
         """
         self.forget()
         self._parts = self._find_parts()
-        suspects: list[_Part] = []
+        suspects: list[IndexPart] = []
         if not clean:
             suspects = self._distrusted(checkpoint_index_timestamp, checkpoint_offset or _NO_LIMIT)
             # The newest first: interrupted anywhere, what remains is an index without a gap.
@@ -163,7 +125,7 @@ class KeyIndex:
         self.flushed_timestamp = self._newest.end_timestamp
         return [part.name for part in suspects if part not in self._parts]
 
-    def _find_parts(self) -> list[_Part]:
+    def _find_parts(self) -> list[IndexPart]:
         parts = []
         with self._disk_faults("read"):
             names = [name for name in self._disk.list(self._directory) if _NAME.fullmatch(name)]
@@ -178,10 +140,10 @@ class KeyIndex:
                         self._disk.remove(f"{self._directory}/{lost}")
                     break
                 check_size(path, found.size, self._slots, self._entries)
-                parts.append(_Part(name, path, IndexHeader.decode(self._disk.pread(path, 0, HEADER_SIZE))))
+                parts.append(IndexPart(name, path, IndexHeader.decode(self._disk.pread(path, 0, HEADER_SIZE))))
         return parts
 
-    def _distrusted(self, trusted_until: int, trusted_offset: int) -> list[_Part]:
+    def _distrusted(self, trusted_until: int, trusted_offset: int) -> list[IndexPart]:
         parts = self._parts
         kept = 0
         for part in parts:
@@ -197,7 +159,7 @@ class KeyIndex:
                     kept -= 1
         return parts[kept:]
 
-    def _cut(self, part: _Part, offset: int, end_timestamp: int) -> bool:
+    def _cut(self, part: IndexPart, offset: int, end_timestamp: int) -> bool:
         """Cut a file after the entries of the record at ``offset``; False if nothing sound would be left."""
         if part.header.begin_offset > offset or part.header.next_entry <= 1:
             return False
@@ -304,10 +266,10 @@ class KeyIndex:
             start = stop
         assert start == len(keys)
 
-    def _make_room(self, count: int) -> list[tuple[_Part, int]]:
+    def _make_room(self, count: int) -> list[tuple[IndexPart, int]]:
         """Files with space for this many entries, of which all but perhaps the first are new."""
-        shares: list[tuple[_Part, int]] = []
-        created: list[_Part] = []
+        shares: list[tuple[IndexPart, int]] = []
+        created: list[IndexPart] = []
         try:
             with self._disk_faults("extend"):
                 if self._parts:
@@ -318,14 +280,14 @@ class KeyIndex:
                     shares.append((created[-1], file.reserve(left)))
         except BaseException:
             for part in created:
-                _unmap(part)
+                part.unmap()
                 with contextlib.suppress(OSError):
                     # What stays is an empty index file, which is harmless.
                     self._disk.remove(part.path)
             raise
         return shares
 
-    def _create(self, created: list[_Part]) -> IndexFile:
+    def _create(self, created: list[IndexPart]) -> IndexFile:
         self._unmap_some()
         name = self._clock.stamp()
         before = (self._parts + created)[-1:]
@@ -334,7 +296,7 @@ class KeyIndex:
             name = str(int(before[0].name) + 1).zfill(17)
         path = f"{self._directory}/{name}"
         file = IndexFile.create(self._disk, path, self._slots, self._entries)
-        created.append(_Part(name, path, file.header, file))
+        created.append(IndexPart(name, path, file.header, file))
         self._names_changed = True
         return file
 
@@ -471,22 +433,22 @@ class KeyIndex:
 
     def forget(self) -> None:
         for part in self._parts:
-            _unmap(part)
+            part.unmap()
         self._parts = []
         self._pending.clear()
 
-    def _delete(self, part: _Part) -> None:
+    def _delete(self, part: IndexPart) -> None:
         with self._disk_faults("delete a file of"):
             self._disk.remove(part.path)
-        _unmap(part)
+        part.unmap()
         self._parts.remove(part)
 
-    def _mapped(self, part: _Part, *, writable: bool = False) -> IndexFile:
+    def _mapped(self, part: IndexPart, *, writable: bool = False) -> IndexFile:
         self._uses += 1
         part.used_at = self._uses
         file = part.file
         if file is None or (writable and not file.writable):
-            _unmap(part)
+            part.unmap()
             self._unmap_some()
             file = IndexFile.open(self._disk, part.path, self._slots, self._entries, writable=writable)
             # Not the header on disk: load may have let an empty file inherit from the one before.
@@ -503,7 +465,7 @@ class KeyIndex:
                 # Only with tiny files: they fill faster than their owner syncs.
                 part.dirty = False
                 self._run(IndexSync([part], [part.file.mapped], self._disk, None, self.flushed_timestamp))
-            _unmap(part)
+            part.unmap()
 
     @contextlib.contextmanager
     def _disk_faults(self, doing: str) -> Iterator[None]:
@@ -520,12 +482,6 @@ def _repeat(values: list[int], counts: list[int], total: int) -> list[int] | npt
     if total <= FEW:
         return [value for value, count in zip(values, counts, strict=True) for _ in range(count)]
     return np.repeat(np.array(values, np.int64), counts)
-
-
-def _unmap(part: _Part) -> None:
-    if part.file is not None:
-        part.file.close()
-        part.file = None
 
 
 def _decode(text: Text) -> str:

@@ -166,9 +166,10 @@ class MessageStore:
         """Open a queue that was not touched before: it cannot hold anything after the end found by recovery."""
         report = self.recovery
         self._recovery.open_untouched(queue, report.log_end)
-        is_behind = report.clean and self._floor is not None and self._floor.is_above(queue)
+        start = self.log.start
+        is_behind = report.clean and self._floor is not None and self._floor.is_above(queue, start)
         # Of a queue whose records have all expired there is nothing to write again but its numbering.
-        if is_behind or (queue.gaps and queue.max_physical > self.log.start):
+        if is_behind or (queue.gaps and queue.max_physical > start):
             self.rebuilds += 1
             self.queues.topic(queue.topic).queues[queue.queue_id] = queue
             self._recovery.rebuild([queue], report.log_end)

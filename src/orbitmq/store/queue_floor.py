@@ -82,7 +82,8 @@ class QueueFloor:
                 if low < high and queue_id not in present:
                     yield topic, queue_id
 
-    def is_above(self, queue: Queue) -> bool:
-        """Whether a queue holds less than it did."""
+    def is_above(self, queue: Queue, log_start: int) -> bool:
+        """Whether a queue holds less than it did of records that the log still has."""
         low, high = self.ranges.get(queue.topic, {}).get(queue.queue_id, (0, 0))
-        return low < high and (queue.first > low or queue.max_offset < high)
+        lacks_front = queue.first > low and queue.max_physical > log_start
+        return low < high and (lacks_front or queue.max_offset < high)

@@ -14,7 +14,7 @@ from orbitmq.store.errors import DiskFaultError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orbitmq.store.key_index import IndexSync
+    from orbitmq.store.index_part import IndexSync
     from orbitmq.store.message_store import MessageStore
     from orbitmq.store.queue_table import Queue
 

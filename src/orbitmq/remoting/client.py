@@ -1,0 +1,156 @@
+"""Outgoing connections: one to each address, made when it is needed and made again when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.remoting.addresses import host_and_port
+from orbitmq.remoting.connection import Connection, Handler
+from orbitmq.remoting.endpoint import Endpoint
+from orbitmq.remoting.errors import ConnectError, ConnectionLostError, one_sentence
+from orbitmq.remoting.limits import Limits
+from orbitmq.remoting.tls_transport import TlsTransport
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Mapping
+
+    from orbitmq.protocol.command import Command
+    from orbitmq.remoting.tls import ClientTls
+
+CONNECT_SECONDS = 3.0
+"""As in RocketMQ's clients; the TLS handshake is part of it."""
+
+
+class RemotingClient:
+    """Calls peers by address and answers what they ask in turn. To be made inside the loop that it belongs to."""
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        limits: Limits | None = None,
+        tls: ClientTls | None = None,
+        connect_seconds: float = CONNECT_SECONDS,
+        on_open: Callable[[Connection], None] | None = None,
+        on_close: Callable[[Connection, Exception | None], None] | None = None,
+    ) -> None:
+        """``handlers`` are for the requests of servers. Raises TlsConfigError."""
+        self._handlers = {int(code): handler for code, handler in (handlers or {}).items()}
+        self._context: ssl.SSLContext | None = None if tls is None else tls.context()
+        self._connect_seconds = connect_seconds
+        self._on_close = on_close
+        self._endpoint = Endpoint(limits or Limits(), on_open, self._gone)
+        self._shared: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        return frozenset(self._endpoint.connections)
+
+    async def connection(self, address: str) -> Connection:
+        """The connection to ``host:port`` that everybody shares. Raises ConnectError."""
+        shared = self._shared.get(address)
+        if shared is not None and not shared.is_closing:
+            return shared
+        if self._closed:
+            raise ConnectionLostError("this client is closed")
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            attempt = self._endpoint.loop.create_task(self._share(address))
+            self._connecting[address] = attempt
+            attempt.add_done_callback(lambda ended: self._attempt_ended(address, ended))
+        try:
+            # One who stops waiting must not stop the others.
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if attempt.cancelled() and task is not None and not task.cancelling():
+                raise ConnectionLostError("this client was closed") from None
+            raise
+
+    async def call(self, address: str, command: Command, timeout: float) -> Command:  # noqa: ASYNC109
+        """Send a request and wait for its answer, the connection not counted in the time. Raises RemotingError."""
+        return await (await self.connection(address)).call(command, timeout)
+
+    async def call_oneway(self, address: str, command: Command) -> None:
+        """Send a request that has no answer. Raises RemotingError."""
+        (await self.connection(address)).call_oneway(command)
+
+    async def connect(self, address: str) -> Connection:
+        """A connection of one's own. Raises ConnectError."""
+        if self._endpoint.is_full():
+            raise ConnectError(f"cannot connect to {address}: there are too many connections already")
+        connection = Connection(self._endpoint, self._handlers, is_server=False)
+        try:
+            host, port = host_and_port(address)
+            async with asyncio.timeout(self._connect_seconds):
+                await self._open(connection, host, port)
+        except TimeoutError:
+            raise ConnectError(f"{address} did not answer within {self._connect_seconds:g} s") from None
+        except ProtocolError as error:
+            raise ConnectError(f"cannot connect: {error}") from error
+        except OSError as error:
+            raise ConnectError(f"cannot connect to {address}: {error.strerror or one_sentence(error)}") from error
+        return connection
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are gone."""
+        self._closed = True
+        for attempt in tuple(self._connecting.values()):
+            attempt.cancel()
+        await asyncio.gather(*self._connecting.values(), return_exceptions=True)
+        for connection in tuple(self._endpoint.connections):
+            connection.close()
+        if not await self._endpoint.empty(self._endpoint.limits.closing_seconds):
+            for connection in tuple(self._endpoint.connections):
+                connection.abort()
+            await self._endpoint.empty(self._endpoint.limits.closing_seconds)
+        self._endpoint.close()
+
+    async def _share(self, address: str) -> Connection:
+        connection = await self.connect(address)
+        self._shared[address] = connection
+        return connection
+
+    def _gone(self, connection: Connection, error: Exception | None) -> None:
+        for address, shared in self._shared.items():
+            if shared is connection:
+                del self._shared[address]
+                break
+        if self._on_close is not None:
+            self._on_close(connection, error)
+
+    def _attempt_ended(self, address: str, attempt: asyncio.Task[Connection]) -> None:
+        self._connecting.pop(address, None)
+        if not attempt.cancelled():
+            # Those who waited have heard of it; if none did any more, nobody needs to.
+            attempt.exception()
+
+    async def _open(self, connection: Connection, host: str, port: int) -> None:
+        loop = self._endpoint.loop
+        if self._context is None:
+            await loop.create_connection(lambda: connection, host, port)
+            return
+        shaken: asyncio.Future[None] = loop.create_future()
+
+        def done(error: Exception | None) -> None:
+            if shaken.done():
+                return
+            if error is None:
+                shaken.set_result(None)
+            else:
+                shaken.set_exception(error)
+
+        context = self._context
+        transport, _ = await loop.create_connection(
+            lambda: TlsTransport(context, connection, done, server_side=False), host, port
+        )
+        try:
+            await shaken
+        except BaseException:
+            transport.abort()
+            raise
