@@ -33,8 +33,11 @@ class Listener:
     """By request code. A code that is not in it is answered with code 3."""
     port: int = 0
     """0 is any that is free."""
-    host: str = "0.0.0.0"  # noqa: S104 - a server is there to be reached; RocketMQ listens there too
-    """The address of an interface; all of them for IPv4, or ``::`` for IPv6, which takes a listener of its own."""
+    host: str = "127.0.0.1"
+    """The address of an interface; ``0.0.0.0`` is all of them for IPv4, ``::`` for IPv6, with a listener of its own.
+
+    Loopback unless asked otherwise: nothing is offered to a network by accident.
+    """
 
 
 class RemotingServer:
