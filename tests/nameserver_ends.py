@@ -87,6 +87,16 @@ class QuietServer:
         self.clock.advance(ms)
         self.server.scan()
 
+    def state(self) -> str:
+        """Everything that it knows, to be compared."""
+        table = self.table
+        kv = self.server._kv_config._table
+        clusters = {cluster: sorted(names) for cluster, names in table.clusters.items()}
+        connections = {id(wire): sorted(keys) for wire, keys in table._by_connection.items()}
+        return repr(
+            [table.brokers, table.groups, clusters, table.topics, table.mappings, connections, kv, self.config]
+        )
+
     def route(self, topic: str) -> TopicRouteData | None:
         answer = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:

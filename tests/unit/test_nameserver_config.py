@@ -208,3 +208,15 @@ def test_the_order_of_a_topic_is_only_that_of_its_namespace() -> None:
     route = server.route("TopicA")
     assert route is not None
     assert route.order_topic_conf is None
+
+
+async def test_a_setting_that_promises_what_is_not_done_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    config = NameServerConfig(
+        kv_config_path=PATH, listen_port=0, bind_address="127.0.0.1", enable_controller_in_namesrv=True
+    )
+    server = NameServer(config, disk=MemoryDisk())
+    await server.start()
+    await server.stop(grace=0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "enableControllerInNamesrv=true has no effect here"
+    ]

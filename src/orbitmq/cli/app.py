@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from orbitmq import __version__
+from orbitmq.cli.nameserver import nameserver
 from orbitmq.cli.store import store_app
 from orbitmq.cli.tour import tour
 
@@ -16,6 +17,7 @@ app = typer.Typer(
 )
 app.add_typer(store_app, name="store")
 app.command()(tour)
+app.command()(nameserver)
 
 
 def _show_version(asked: bool) -> None:

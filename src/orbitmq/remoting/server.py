@@ -34,7 +34,7 @@ class Listener:
     port: int = 0
     """0 is any that is free."""
     host: str = "127.0.0.1"
-    """The address of an interface; ``0.0.0.0`` is all of them for IPv4, ``::`` for IPv6, with a listener of its own.
+    """The address of an interface; ``0.0.0.0`` is all of them for IPv4, ``::`` for IPv6.
 
     Loopback unless asked otherwise: nothing is offered to a network by accident.
     """
