@@ -13,6 +13,8 @@ from orbitmq.testing import MemoryDisk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orbitmq.store.disk import FileStat
+
 T = TypeVar("T")
 
 
@@ -44,8 +46,8 @@ class Watch:
 class WatchedDisk(MemoryDisk):
     """A virtual disk with a watch on it."""
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
         self.watch = Watch()
 
     def _begin(self, operation: str, path: str, in_part: Callable[[], object] | None = None) -> None:
@@ -70,7 +72,7 @@ class WatchedLocalDisk(LocalDisk):
         super().__init__(max_open_files=max_open_files)
         self.watch = Watch()
 
-    def stat(self, path: str):  # type: ignore[no-untyped-def]  # as in the base class
+    def stat(self, path: str) -> FileStat | None:
         self.watch.note("stat", path)
         return super().stat(path)
 

@@ -173,14 +173,17 @@ class StoreLife:
         store = self.store
         store.flush()
         served: dict[bytes, int] = {}
-        for topic in TOPICS:
-            for queue_id in range(QUEUES):
-                self._check_queue(topic, queue_id, served)
+        self._check_queues(served)
         for sent in self.acknowledged:
             if sent.end <= store.log.start:
                 continue  # expired
             assert sent.body in served, f"an acknowledged message is missing: {sent}"
             self._check_key(sent)
+
+    def _check_queues(self, served: dict[bytes, int]) -> None:
+        for topic in TOPICS:
+            for queue_id in range(QUEUES):
+                self._check_queue(topic, queue_id, served)
 
     def _check_queue(self, topic: str, queue_id: int, served: dict[bytes, int]) -> None:
         store = self.store

@@ -14,7 +14,7 @@ from orbitmq.store import AppendRefusedError, DiskFaultError, FlushFailedError, 
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.queue_sync import QueueSync
 from orbitmq.store.retention import Retention
-from orbitmq.testing import ManualClock, MemoryDisk
+from orbitmq.testing import ManualClock, MemoryDisk, PowerCut
 from stores import LOG_FILE, SYNC, T0, TOPIC, offsets_of, open_small, read_all, send
 
 if TYPE_CHECKING:
@@ -307,3 +307,38 @@ def test_a_message_is_refused_while_queues_cannot_be_written_and_taken_when_they
     sent += send(store)
     assert offsets_of(read_all(store)) == sent
     store.close()
+
+
+@pytest.mark.parametrize("front", [False, True], ids=["behind", "in front"])
+@pytest.mark.parametrize("operations", range(0, 40, 2))
+def test_a_hole_between_queue_files_costs_no_unit_however_often_recovery_is_cut_off(
+    operations: int, front: bool
+) -> None:
+    """A power cut leaves one where names of new files, or the removal of expired ones, were not durable."""
+    disk = MemoryDisk(operations)
+    store = open_small("/store", disk=disk, file_reserved_time=0, delete_file_batch_max=1)
+    sent = send(store, 25) + send(store, 40, size=300)
+    store.flush()
+    store.sync_queues()
+    first_file = disk.read(f"{QUEUE}/{0:020d}")
+    if front:
+        retention = Retention(store)
+        retention.request()
+        assert retention.run().queue_files == 2
+    sent += send(store, 30)
+    store.flush()
+    store.dispatcher.write_queues(store.dispatcher.unwritten)
+    start = store.log.start
+    disk = disk.kill()
+    if front:
+        disk.write(f"{QUEUE}/{0:020d}", first_file)
+    else:
+        disk.remove(f"{QUEUE}/{1600:020d}")
+    for round_ in range(3):
+        disk.crash_after(operations + round_)
+        with contextlib.suppress(PowerCut):
+            open_small("/store", disk=disk)
+        disk = disk.power_cut()
+    with open_small("/store", disk=disk) as again:
+        assert offsets_of(read_all(again)) == [offset for offset in sent if offset >= start]
+        assert again.append(TOPIC, 0, b"").queue_offset == len(sent)

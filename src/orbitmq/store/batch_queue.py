@@ -56,7 +56,11 @@ class BatchConsumeQueue(UnitFiles):
             unit = self._unit(number)
             return unit.is_valid and unit.physical_offset < log_end
 
-        self.load(is_valid)
+        def is_expired(number: int) -> bool:
+            unit = self._unit(number)
+            return unit.is_valid and unit.physical_offset < log_start
+
+        self.load(is_valid, None if confirm is None else is_expired)
         if confirm is not None and self.file_count:
             end = self.end
             while end > self.first:

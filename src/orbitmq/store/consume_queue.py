@@ -54,7 +54,12 @@ class ConsumeQueue(UnitFiles):
         After an unclean exit, ``confirm`` asks the log for the record of a unit: the last one may be torn and look
         valid. Whatever follows the last confirmed unit is wiped, so that it is never found again.
         """
-        self.load(lambda number: self._is_inside(number, log_end))
+
+        def is_expired(number: int) -> bool:
+            offset, size, _ = self._last_record_until(number) or (0, 0, 0)
+            return size > 0 and offset < log_start
+
+        self.load(lambda number: self._is_inside(number, log_end), None if confirm is None else is_expired)
         if confirm is not None and self.file_count:
             end = self.end
             while end > self.first:

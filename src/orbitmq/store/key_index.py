@@ -108,7 +108,9 @@ class KeyIndex:
         self._parts = self._find_parts()
         suspects: list[IndexPart] = []
         if not clean:
-            suspects = self._distrusted(checkpoint_index_timestamp, checkpoint_offset or _NO_LIMIT)
+            # Where the offset alone is proof, times are not asked: a clock may go back.
+            until = _NO_LIMIT if can_cut and checkpoint_index_timestamp else checkpoint_index_timestamp
+            suspects = self._distrusted(until, checkpoint_offset or _NO_LIMIT)
             # The newest first: interrupted anywhere, what remains is an index without a gap.
             for part in reversed(suspects[1:]):
                 self._delete(part)

@@ -105,11 +105,13 @@ class Recovery:
         if index is None:
             return []
         checkpoint = self._checkpoint
+        offset = checkpoint.logics_physical_offset
         removed = index.load(
             self._clean,
-            checkpoint.index_msg_timestamp,
-            checkpoint.logics_physical_offset,
-            can_cut=self._is_own and checkpoint.logics_physical_offset > 0,
+            # Offset 0 is the first record or none: too little to trust a file by its time, which may be the same.
+            0 if self._is_own and not offset else checkpoint.index_msg_timestamp,
+            offset,
+            can_cut=self._is_own and offset > 0,
         )
         if not self._clean:
             checkpoint.index_msg_timestamp = index.flushed_timestamp
@@ -154,12 +156,15 @@ class Recovery:
 
     def _after_crash(self) -> int:
         checkpoint = self._checkpoint
-        last = self._whole_record(checkpoint.logics_physical_offset)
-        if last is not None and (
-            # OrbitMQ syncs the log before it lets the checkpoint name a record. RocketMQ promises no such order,
-            # so there the times must show that the log was flushed after that record was stored.
-            (self._is_own and last.offset > 0)
-            or 0 < last.store_timestamp < min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
+        offset, begin = checkpoint.logics_physical_offset, self._files.start
+        last = self._whole_record(offset)
+        if self._is_own and (last is not None or offset < begin):
+            # OrbitMQ syncs log, queues and index before it lets the checkpoint name a record. Times prove less,
+            # because a clock may go back.
+            return max(offset, begin)
+        # RocketMQ promises no such order, so the times must show that the log was flushed after that record.
+        if last is not None and 0 < last.store_timestamp < min(
+            checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp
         ):
             return last.offset
         for base in reversed(self._files.bases):
@@ -199,7 +204,7 @@ class Recovery:
             # After a proper close the bodies were whole; whoever reads one later checks it again.
             check_crc=not self._clean,
             check_property_crc=self._config.force_verify_prop_crc and not self._clean,
-            torn_from=None if self._clean else self._checkpoint.physic_msg_timestamp,
+            torn_from=None if self._clean else 0 if self._is_own else self._checkpoint.physic_msg_timestamp,
             search_unwritten=not self._clean,
         )
         for found in steps:

@@ -66,8 +66,11 @@ class UnitFiles:
 
     # Opening
 
-    def load(self, is_valid: Callable[[int], bool]) -> None:
-        """Find the files and the end of what they hold: the number of the first unit that is not valid."""
+    def load(self, is_valid: Callable[[int], bool], is_expired: Callable[[int], bool] | None = None) -> None:
+        """Find the files and the end of what they hold: the number of the first unit that is not valid.
+
+        ``is_expired`` is given after an unclean exit and says whether a unit is of a record that has expired.
+        """
         names = [name for name in self.disk.list(self.directory) if name.isdigit()]
         paths = [os.path.join(self.directory, name) for name in names]
         for path in paths:
@@ -81,13 +84,14 @@ class UnitFiles:
                     f"{path} has {size} bytes but this store's queue files have {self.file_size}: "
                     "give the broker.conf the store was written with"
                 )
-        self._files = self._last_run(sorted(int(name) for name in names))
+        self._files = sorted(int(name) for name in names)
         if not self._files:
             return
         per_file = self.file_size // self.unit_size
         self.first = self._files[0] // self.unit_size
-        end = self.first
         self._restart((self._files[-1] + self.file_size) // self.unit_size)
+        self._leave_holes(is_expired)
+        end = self.first = self._files[0] // self.unit_size
         for base in reversed(self._files):
             low, high = base // self.unit_size, base // self.unit_size + per_file
             if not is_valid(low):
@@ -102,16 +106,32 @@ class UnitFiles:
             break
         self._restart(end)
 
-    def _last_run(self, bases: list[int]) -> list[int]:
-        """The newest files that follow each other. Older ones are removed: what lies between cannot be read."""
-        for at in range(len(bases) - 1, 0, -1):
-            if bases[at] - bases[at - 1] != self.file_size:
-                self.gaps += 1
-                self.has_hole = True
-                for base in bases[:at]:
-                    self.disk.remove(self._path(base))
-                return bases[at:]
-        return bases
+    def _leave_holes(self, is_expired: Callable[[int], bool] | None) -> None:
+        """Go on with files that follow each other, if one is missing between others.
+
+        After a crash a name may be there again or not there yet. In front of the hole is what expired and was
+        removed, or else what was synced, and then what is behind it was not and will be written again. After a
+        proper exit somebody removed a file: the newest files are taken, and nothing is removed before the
+        checkpoint is taken back.
+        """
+        bases = self._files
+        starts = [at for at in range(1, len(bases)) if bases[at] - bases[at - 1] != self.file_size]
+        if not starts:
+            return
+        self.gaps += 1
+        self.has_hole = True
+        if is_expired is None:
+            self._files = bases[starts[-1] :]
+            return
+        first = 0
+        for at in starts:
+            if is_expired((bases[at - 1] + self.file_size) // self.unit_size - 1):
+                first = at
+        end = next((at for at in starts if at > first), len(bases))
+        self._files = bases[first:end]
+        for base in bases[:first] + bases[end:]:
+            self.disk.remove(self._path(base))
+            self._names_changed = True
 
     def start_at(self, number: int) -> None:
         """Let an empty sequence begin at a unit other than 0."""
@@ -236,9 +256,11 @@ class UnitFiles:
         return removed
 
     def destroy(self) -> None:
-        """Remove every file and start again at unit 0."""
-        for base in self._files:
-            self.disk.remove(self._path(base))
+        """Remove every file, also those behind holes, and start again at unit 0."""
+        for name in self.disk.list(self.directory):
+            if name.isdigit():
+                self.disk.remove(os.path.join(self.directory, name))
+                self._names_changed = True
         self._files.clear()
         self._unsynced.clear()
         self.first = 0
