@@ -89,22 +89,24 @@ def loads(data: bytes | bytearray | memoryview | str) -> Any:
 # --- the tolerant reader ---
 
 # One match per token. The quantifiers are possessive: no token can be matched in two ways, so a long one that
-# turns out to be broken is given up after a single pass over it.
+# turns out to be broken is given up after a single pass over it, and a repeated group remembers nothing. Two forms
+# are avoided, because Python 3.11.2 (Debian 12) gets them wrong: a possessive exponent, and a repeated group that
+# ends in a look-ahead.
 _TOKEN = re.compile(
     r"""[ \t\r\n]*+(?:
       ([\[\]{}:,])                                                        # 1 punctuation
     | "([^"\\]*+(?:\\.[^"\\]*+)*+)"                                       # 2 string
     | '([^'\\]*+(?:\\.[^'\\]*+)*+)'                                       # 3 string in single quotes
     | ([-+]?[0-9]++)[LSBlsb]?+(?![\w.])                                   # 4 integer
-    | ([-+]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+)[FDfd]?+(?![\w.])    # 5 float
+    | ([-+]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?)[FDfd]?+(?![\w.])    # 5 float
     | new[ ]Date\(([-+]?[0-9]++)\)                                        # 6 milliseconds of a date
-    | (//[^\n]*+ | /\*(?:[^*]++|\*(?!/))*+\*/ | (?:Tree)?Set(?=[ ]?\[))   # 7 says nothing
+    | (//[^\n]*+ | /\*[^*]*+\*++(?:[^/*][^*]*+\*++)*+/ | (?:Tree)?Set(?=[ ]?\[))   # 7 says nothing
     | (-?[^\W\d][\w$]*+ | \$[\w$]*+)                                      # 8 word
     )""",
     re.VERBOSE | re.DOTALL,
 )
 _PUNCTUATION, _STRING, _QUOTED, _INTEGER, _FLOAT, _DATE, _SILENCE, _WORD = range(1, 9)
-_REST = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+")
+_REST = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*[^*]*+\*++(?:[^/*][^*]*+\*++)*+/)*+")
 
 # What may come next: a key or the end of an object; a value or the end of an array; a value; and so on.
 _KEY, _ITEM, _VALUE, _COLON, _COMMA = range(5)
