@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from orbitmq.store.errors import DiskFaultError, FlushFailedError
+from orbitmq.store.unit_files import write_fully
 
 if TYPE_CHECKING:
     from orbitmq.store.disk import Disk
@@ -99,12 +100,7 @@ class Checkpoint:
             found = disk.stat(path)
             if found is None or found.size < FILE_SIZE:
                 disk.create(path, FILE_SIZE)
-            left = memoryview(self.encode())
-            at = 0
-            while left:
-                written = disk.pwrite(path, at, left)
-                at += written
-                left = left[written:]
+            write_fully(disk, path, 0, self.encode())
         except OSError as error:
             raise DiskFaultError(
                 f"cannot write {path}: {error.strerror or error}; free space or make it writable, the next "
