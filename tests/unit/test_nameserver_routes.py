@@ -7,12 +7,12 @@ import itertools
 import pytest
 
 from nameserver_ends import QuietServer, Said
-from orbitmq.nameserver.answers import success_with
 from orbitmq.protocol.bodies import TopicConfig, TopicRouteData
 from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from orbitmq.protocol.command import Command
 from orbitmq.protocol.fastjson import loads
 from orbitmq.protocol.flags import RESPONSE
+from orbitmq.remoting.processing import success_with
 
 ACTING: dict[str, object] = {"enableActingMaster": True}
 MEMBERS = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
-from orbitmq.nameserver.answers import handler_of
 from orbitmq.nameserver.registration import decode_registration
 from orbitmq.nameserver.views import member_group
 from orbitmq.protocol.bodies import DataVersion, GetBrokerMemberGroupResponseBody, KVTable
@@ -13,6 +12,7 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.names import ORDER_TOPIC_NAMESPACE
 from orbitmq.protocol.request_fields import REQUEST_FIELDS
+from orbitmq.remoting.processing import handler_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq.nameserver.answers import handler_of
 from orbitmq.nameserver.config_file import store_config
-from orbitmq.nameserver.errors import RequestRefusedError
 from orbitmq.protocol.bodies import KVTable
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.names import ORDER_TOPIC_NAMESPACE
 from orbitmq.protocol.request_fields import REQUEST_FIELDS
+from orbitmq.remoting.processing import RequestRefusedError, handler_of
 from orbitmq.store.config import ConfigError, parse_conf
 from orbitmq.store.errors import DiskFaultError
 

@@ -10,8 +10,8 @@ import os
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from orbitmq.nameserver.errors import RequestRefusedError
 from orbitmq.protocol.bodies import Body
+from orbitmq.remoting.processing import RequestRefusedError
 from orbitmq.store.config_json import ConfigFile
 from orbitmq.store.errors import DiskFaultError
 

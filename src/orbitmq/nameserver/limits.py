@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from orbitmq.nameserver.errors import RequestRefusedError
+from orbitmq.remoting.processing import RequestRefusedError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

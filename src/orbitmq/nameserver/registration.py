@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from orbitmq.nameserver.brokers import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration
-from orbitmq.nameserver.errors import RequestRefusedError
 from orbitmq.protocol.bodies import (
     RegisterBrokerBody,
     TopicConfig,
@@ -19,6 +18,7 @@ from orbitmq.protocol.fastjson import loads
 from orbitmq.protocol.fields import ZONE_NAME, decode_fields
 from orbitmq.protocol.request_fields import REQUEST_FIELDS
 from orbitmq.remoting.addresses import host_and_port
+from orbitmq.remoting.processing import RequestRefusedError
 
 if TYPE_CHECKING:
     from orbitmq.nameserver.limits import NameServerLimits

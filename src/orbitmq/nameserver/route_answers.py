@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq.nameserver.answers import success_with
 from orbitmq.nameserver.views import cluster_info, in_zone, route_of
 from orbitmq.protocol.codes import RequestCode, ResponseCode, SerializeType
 from orbitmq.protocol.command import Command
@@ -16,6 +15,7 @@ from orbitmq.protocol.fields import ZONE_MODE, ZONE_NAME
 from orbitmq.protocol.flags import RESPONSE
 from orbitmq.protocol.names import ORDER_TOPIC_NAMESPACE
 from orbitmq.protocol.versions import version_ordinal
+from orbitmq.remoting.processing import success_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable

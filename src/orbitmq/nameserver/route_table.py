@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orbitmq.nameserver.brokers import MASTER_ID, Broker, BrokerGroup, BrokerKey, MinBrokerIdChange, Registered
-from orbitmq.nameserver.errors import RequestRefusedError
 from orbitmq.nameserver.limits import NameServerLimits
 from orbitmq.protocol.flags import PERM_READ_WRITE, PERM_WRITE
+from orbitmq.remoting.processing import RequestRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

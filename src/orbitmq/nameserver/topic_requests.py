@@ -5,25 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orbitmq.nameserver import views
-from orbitmq.nameserver.answers import handler_of
 from orbitmq.nameserver.brokers import Queues
-from orbitmq.nameserver.errors import RequestRefusedError
 from orbitmq.protocol.bodies import TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.request_fields import REQUEST_FIELDS
+from orbitmq.remoting.processing import RequestRefusedError, handler_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orbitmq.nameserver.answers import Processor
     from orbitmq.nameserver.config import NameServerConfig
     from orbitmq.nameserver.limits import NameServerLimits
     from orbitmq.nameserver.route_table import RouteTable
     from orbitmq.protocol.bodies import TopicList
     from orbitmq.protocol.command import Command
     from orbitmq.remoting import Connection, Handler
+    from orbitmq.remoting.processing import Processor
 
 
 class TopicRequests:

@@ -71,9 +71,13 @@ class ConfigFile(Generic[BodyT]):
 
     def persist(self, disk: Disk, directory: str, table: BodyT) -> None:
         """Replace the table. When this returns, it is durable."""
+        self.replace(disk, directory, self.encode(table))
+
+    def replace(self, disk: Disk, directory: str, data: bytes) -> None:
+        """``persist`` for a table that was encoded before, which is all that has to happen where it may change."""
         path = os.path.join(directory, self.name)
         try:
-            disk.write(path + ".tmp", self.encode(table))
+            disk.write(path + ".tmp", data)
             disk.sync(path + ".tmp")
             present = disk.stat(path)
             # An empty file is none: it must not push a .bak out that holds something.

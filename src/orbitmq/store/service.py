@@ -50,7 +50,7 @@ class StoreService:
     ) -> None:
         self.store = store
         self.retention = Retention(store)
-        self._run: RunBlocking = run_blocking or self._run_in_thread
+        self.run_blocking: RunBlocking = run_blocking or self._run_in_thread
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
         self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
         self._flushing: asyncio.Task[None] | None = None
@@ -133,7 +133,7 @@ class StoreService:
                 file.sync()
 
         try:
-            await self._run(sync)
+            await self.run_blocking(sync)
         except OSError as error:
             raise store.note_flush_failure(error) from error
         try:
@@ -195,7 +195,7 @@ class StoreService:
         create = self.store.log.wants_spare()
         if create is not None:
             try:
-                spare = await self._run(create)
+                spare = await self.run_blocking(create)
             except OSError as error:
                 # An append that needs the file tries again and says what is wrong to whoever sends.
                 logger.warning("the next log file could not be made ahead of time: %s", error)
@@ -220,12 +220,12 @@ class StoreService:
             try:
                 # The log first, or under load the checkpoint would never get to vouch for the queues.
                 await self.flushed(sync.position)
-                await self._run(sync.run)
+                await self.run_blocking(sync.run)
             except (StoreError, OSError):
                 sync.undo()
                 raise
             sync.finish()
-        await self._run(store.store_checkpoint)
+        await self.run_blocking(store.store_checkpoint)
 
     async def _put_keys(self) -> None:
         if self.store.index is not None and self.store.dispatcher.index_gap is None:
