@@ -1,4 +1,4 @@
-"""``python -m bench``: run scenarios, print a table, write JSON."""
+"""``python -m bench``: run scenarios, print a table, write JSON. ``python -m bench server`` measures servers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ from bench.catalog import SCENARIOS, Scenario
 from bench.figures import Settings, Size
 from bench.machine import GIB, describe_machine, free_space, load_average, source_state
 from bench.report import Report
+from bench.server.command import server
+
+app = typer.Typer(add_completion=False)
+app.command("server")(server)
 
 
+@app.callback(invoke_without_command=True)
 def main(
+    context: typer.Context,
     only: Annotated[list[str] | None, typer.Option(help="Run this scenario; may be given several times.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run of seconds; its figures say little.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Also what takes minutes and 14 GiB of disk.")] = False,
@@ -30,6 +36,8 @@ def main(
     listing: Annotated[bool, typer.Option("--list", help="List the scenarios and end.")] = False,
 ) -> None:
     """Measure what OrbitMQ's store and protocol cost on this machine."""
+    if context.invoked_subcommand is not None:
+        return
     # Standard output belongs to the JSON if that is where it goes.
     console = Console(stderr=json_to == "-", width=None if sys.stdout.isatty() else 150)
     if listing:
@@ -96,4 +104,4 @@ def _run(chosen: list[Scenario], root: str, size: Size, console: Console) -> Rep
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

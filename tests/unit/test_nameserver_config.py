@@ -6,12 +6,12 @@ import pytest
 
 from nameserver_ends import QuietServer, Said
 from orbitmq.nameserver import NameServer, NameServerConfig, NameServerLimits, load_config
-from orbitmq.nameserver.config import from_settings
 from orbitmq.nameserver.config_file import store_config
 from orbitmq.nameserver.kv_config import KvConfig
 from orbitmq.protocol.bodies import KVTable
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.store import ConfigError, DiskFaultError, StoreError, parse_conf
+from orbitmq.settings import ConfigError, from_settings, parse_conf
+from orbitmq.store import DiskFaultError, StoreError
 from orbitmq.testing import MemoryDisk
 
 PATH = "/ns/kvConfig.json"
@@ -50,7 +50,7 @@ def test_the_file_of_a_running_cluster_loads_as_it_is() -> None:
 def test_a_value_that_cannot_be_is_named(text: str) -> None:
     key = text.partition("=")[0]
     with pytest.raises(ConfigError, match=key):
-        from_settings(parse_conf(text))
+        from_settings(NameServerConfig, parse_conf(text))
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

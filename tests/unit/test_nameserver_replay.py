@@ -21,7 +21,7 @@ from orbitmq.protocol.bodies import RegisterBrokerBody, TopicConfig, is_compress
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.crc import body_crc
 from orbitmq.protocol.fastjson import loads
-from orbitmq.store.config import parse_conf
+from orbitmq.settings import parse_conf
 from remoting_ends import decoded
 from wire_captures import DIRECTORY
 

@@ -22,6 +22,7 @@ from orbitmq.protocol.record import (
     decode_record,
     encode_record,
     iter_records,
+    properties_of,
     store_timestamp_at,
     topic_field,
 )
@@ -253,3 +254,18 @@ def test_a_smallest_record_that_claims_long_hosts_is_refused() -> None:
 def test_a_topic_that_is_not_utf_8_is_refused() -> None:
     with pytest.raises(ProtocolError, match="UTF-8"):
         decode_record(hello(topic=b"\xff\xfe"))
+
+
+@pytest.mark.parametrize("born_host", [bytes(8), bytes(20)])
+@pytest.mark.parametrize("topic", [b"t", b"t" * 127, b"t" * 200])
+def test_the_properties_of_a_record_are_found_without_decoding_it(born_host: bytes, topic: bytes) -> None:
+    record = encode_record(
+        topic=topic,
+        queue_id=0,
+        body=b"body",
+        properties=b"KEYS\x01k\x02",
+        born_host=born_host,
+        store_host=STORE,
+        version_2=len(topic) > 127,
+    )
+    assert properties_of(memoryview(record)) == b"KEYS\x01k\x02"

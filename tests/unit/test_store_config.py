@@ -1,14 +1,13 @@
-"""The store's settings: RocketMQ's names, its defaults, and what a broker.conf may look like."""
+"""The store's settings: RocketMQ's names, its defaults, and which values make sense."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import pytest
 
 import golden
-from orbitmq.store import ConfigError, FlushDiskType, StoreConfig, from_settings, parse_conf
-from orbitmq.store.config import delay_levels, java_key
+from orbitmq.settings import ConfigError, java_key, settings_of
+from orbitmq.store import BrokerRole, FlushDiskType, StoreConfig, from_settings
+from orbitmq.store.config import delay_levels
 
 
 def test_defaults_are_those_of_rocketmq() -> None:
@@ -57,12 +56,16 @@ def test_defaults_are_those_of_rocketmq() -> None:
         "clean_file_forcibly_enable": True,
         "clean_resource_interval": 10000,
         "listen_port": 10911,
+        "broker_role": BrokerRole.ASYNC_MASTER,
+        "ha_listen_port": 10912,
+        "enable_consume_queue_ext": False,
+        "flush_delay_offset_interval": 10000,
+        "pull_batch_max_message_count": 160,
     }
     assert {name: getattr(config, name) for name in expected} == expected
 
 
 def test_every_setting_has_the_java_spelling_of_its_name() -> None:
-    assert java_key("mapped_file_size_commit_log") == "mappedFileSizeCommitLog"
     settings = {
         "mapperFileSizeBatchConsumeQueue": "460",
         "enabledAppendPropCRC": "true",
@@ -93,8 +96,7 @@ def test_keys_of_others_are_handed_back_and_overrides_win() -> None:
 def test_the_settings_of_a_real_broker_load(name: str) -> None:
     config, unknown = from_settings(golden.config(name))
     assert config.mapped_file_size_commit_log == 262144
-    ours = {str(field.metadata.get("java") or java_key(field.name)) for field in dataclasses.fields(StoreConfig)}
-    assert not ours & set(unknown)
+    assert not settings_of(StoreConfig).keys() & set(unknown)
 
 
 def test_queue_files_hold_whole_units() -> None:
@@ -114,6 +116,13 @@ def test_queue_files_hold_whole_units() -> None:
         ("listenPort", "many", "listenPort=many: a whole number is expected"),
         ("listenPort", "", "a whole number is expected"),
         ("flushDiskType", "sometimes", "ASYNC_FLUSH or SYNC_FLUSH is expected"),
+        ("listenPort", "65536", "a port is between"),
+        ("haListenPort", "65536", "a port is between"),
+        ("mappedFileSizeCommitLog", "2147483648", "a whole number is expected, of 32 bits"),
+        ("cleanResourceInterval", "0", "must be greater than 0"),
+        ("enableLmq", "perhaps", "true or false is expected"),
+        ("brokerRole", "BOSS", "ASYNC_MASTER, SYNC_MASTER or SLAVE is expected"),
+        ("messageDelayLevel", "1s 5x", "messageDelayLevel has '5x'"),
         ("deleteWhen", "24", "give hours 00 to 23"),
         ("deleteWhen", "04;four", "deleteWhen has 'four'"),
     ],
@@ -136,63 +145,6 @@ def test_the_log_lies_in_the_root_or_in_the_directories_given() -> None:
     )
     assert several.commit_log_dirs == ("/a", "/b")
     assert several.read_only_dirs == {"/a"}
-
-
-# broker.conf
-
-
-def test_a_broker_conf_is_a_java_properties_file() -> None:
-    text = """
-# a comment
-! another
-brokerName = broker-a
-   listenPort: 10911
-brokerIP1=fe80::1
-storePathCommitLog=/a,\\
-    /b
-messageDelayLevel=1s 5s
-namesrvAddr=one:9876;two:9876
-emptyValue=
-key\tvalue
-# the last one wins
-listenPort=20911
-"""
-    assert parse_conf(text) == {
-        "brokerName": "broker-a",
-        "listenPort": "20911",
-        "brokerIP1": "fe80::1",
-        "storePathCommitLog": "/a,/b",
-        "messageDelayLevel": "1s 5s",
-        "namesrvAddr": "one:9876;two:9876",
-        "emptyValue": "",
-        "key": "value",
-    }
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("a=b\\", {"a": "b"}),
-        ("a=C:\\\\data", {"a": "C:\\data"}),
-        ("a\\:b=c", {"a:b": "c"}),
-        ("a=x\\ty", {"a": "x\ty"}),
-        ("a=\\u00e4", {"a": "ä"}),
-        ("a b=c", {"a": "b=c"}),
-        ("=b", {"": "b"}),
-        ("a", {"a": ""}),
-        ("a=1\r\nb=2", {"a": "1", "b": "2"}),
-        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
-        ("a=1\\\n#2", {"a": "1#2"}),
-        ("a=1  ", {"a": "1"}),
-    ],
-)
-def test_separators_and_escapes_are_javas(line: str, expected: dict[str, str]) -> None:
-    assert parse_conf(line) == expected
-
-
-def test_an_escape_that_is_no_character_is_named() -> None:
-    with pytest.raises(ConfigError, match="four hexadecimal digits"):
-        parse_conf("a=\\u12")
 
 
 def test_delay_levels_count_from_one() -> None:

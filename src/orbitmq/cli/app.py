@@ -5,7 +5,9 @@ from typing import Annotated
 import typer
 
 from orbitmq import __version__
+from orbitmq.cli.broker import broker
 from orbitmq.cli.nameserver import nameserver
+from orbitmq.cli.serve import serve
 from orbitmq.cli.store import store_app
 from orbitmq.cli.tour import tour
 
@@ -17,7 +19,9 @@ app = typer.Typer(
 )
 app.add_typer(store_app, name="store")
 app.command()(tour)
+app.command()(serve)
 app.command()(nameserver)
+app.command()(broker)
 
 
 def _show_version(asked: bool) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.settings import ConfigError
 from orbitmq.store import StoreError
 
 
@@ -56,7 +57,7 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except (StoreError, ProtocolError) as error:
+    except (ConfigError, StoreError, ProtocolError) as error:
         complain(str(error))
         raise typer.Exit(1) from None
     except BrokenPipeError:

@@ -1,14 +1,13 @@
 """``orbitmq nameserver``: a name server in the foreground until it is told to stop."""
 
-import asyncio
-import logging
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orbitmq.cli.console import complain, plain_errors
+from orbitmq.cli.logs import LogFormat, set_up_logs
+from orbitmq.cli.stopping import told_to_stop
 
 if TYPE_CHECKING:
     from orbitmq.nameserver import NameServerConfig
@@ -42,6 +41,7 @@ def nameserver(
     print_config: Annotated[
         bool, typer.Option("--print-config", "-p", help="Show all settings and leave.")
     ] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
 ) -> None:
     """Run a name server: brokers register with it, clients find them through it."""
     with plain_errors():
@@ -49,6 +49,7 @@ def nameserver(
         if print_config:
             typer.echo(config.as_properties(), nl=False)
             return
+        set_up_logs(log_format)
         _run(config)
 
 
@@ -73,8 +74,6 @@ def _config(conf: Path | None, host: str | None, port: int | None) -> "NameServe
 def _run(config: "NameServerConfig") -> None:
     from orbitmq.remoting import RemotingError, run  # noqa: PLC0415
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("orbitmq.nameserver").setLevel(logging.INFO)
     try:
         run(_serve(config))
     except RemotingError as error:
@@ -85,13 +84,11 @@ def _run(config: "NameServerConfig") -> None:
 async def _serve(config: "NameServerConfig") -> None:
     from orbitmq.nameserver import NameServer  # noqa: PLC0415
 
-    told_to_stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
+    stop = told_to_stop()
     server = NameServer(config)
     await server.start()
     try:
         typer.echo(f"The name server listens on {config.bind_address}:{server.port}")
-        await told_to_stop.wait()
+        await stop.wait()
     finally:
         await server.stop()

@@ -1,22 +1,11 @@
-"""The name server's settings, with RocketMQ's names and defaults, as they stand in a properties file.
-
-A field is the snake_case form of the Java key (``scan_not_active_broker_interval`` is
-``scanNotActiveBrokerInterval``), so that the file of a running cluster loads as it is and ``mqadmin
-getNamesrvConfig`` shows what it always has.
-"""
+"""The name server's settings, with RocketMQ's names and defaults."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import re
-from typing import TYPE_CHECKING, Any, get_type_hints
 
-from orbitmq.protocol.fields import INT32_MAX
-from orbitmq.store.config import ConfigError, java_key
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from orbitmq.settings import ConfigError, Int64, as_properties, texts_of
 
 _LEAST_SCAN_INTERVAL = 10
 """Milliseconds. Less than this would be nothing but scanning."""
@@ -47,7 +36,7 @@ class NameServerConfig:
     order_message_enable: bool = False
     """Whether routes carry the order configuration of their topic."""
     return_order_topic_config_to_broker: bool = True
-    scan_not_active_broker_interval: int = 5000
+    scan_not_active_broker_interval: Int64 = 5000
     support_acting_master: bool = False
     notify_min_broker_id_changed: bool = False
     enable_all_topic_list: bool = True
@@ -89,8 +78,8 @@ class NameServerConfig:
             raise ConfigError(f"scanNotActiveBrokerInterval must be at least {_LEAST_SCAN_INTERVAL}")
         if self.server_channel_max_idle_time_seconds <= 0:
             raise ConfigError("serverChannelMaxIdleTimeSeconds must be greater than 0")
-        for key in ("kvConfigPath", "configStorePath"):
-            if not os.path.basename(str(getattr(self, _FIELD_OF_KEY[key]))):
+        for key, path in (("kvConfigPath", self.kv_config_path), ("configStorePath", self.config_store_path)):
+            if not os.path.basename(path):
                 raise ConfigError(f"{key} must name a file")
 
     @property
@@ -101,49 +90,4 @@ class NameServerConfig:
 
     def as_properties(self) -> str:
         """All settings, ``key=value`` and a line each, in the order of their keys."""
-        lines = (f"{key}={_text(getattr(self, name))}\n" for key, name in sorted(_FIELD_OF_KEY.items()))
-        return "".join(lines)
-
-    def changed(self, settings: Mapping[str, str]) -> NameServerConfig:
-        """The same with some other values. Keys that are no settings are passed over. Raises ConfigError."""
-        return dataclasses.replace(self, **_values(settings))
-
-    def become(self, other: NameServerConfig) -> None:
-        """Take over all values of another one, for everybody who has this one."""
-        for name in _FIELD_OF_KEY.values():
-            setattr(self, name, getattr(other, name))
-
-
-_FIELD_OF_KEY = {java_key(field.name): field.name for field in dataclasses.fields(NameServerConfig)}
-
-
-def from_settings(settings: Mapping[str, str], **overrides: Any) -> tuple[NameServerConfig, list[str]]:
-    """Build a config from Java keys. Returns it and the keys that are no settings. Raises ConfigError."""
-    unknown = [key for key in settings if key not in _FIELD_OF_KEY]
-    return NameServerConfig(**{**_values(settings), **overrides}), unknown
-
-
-def _values(settings: Mapping[str, str]) -> dict[str, Any]:
-    hints = get_type_hints(NameServerConfig)
-    names = {key: _FIELD_OF_KEY[key] for key in settings if key in _FIELD_OF_KEY}
-    return {name: _typed(key, settings[key], hints[name]) for key, name in names.items()}
-
-
-def _typed(key: str, text: str, kind: type) -> object:
-    if kind is str:
-        return text
-    if kind is bool:
-        if text.lower() not in {"true", "false"}:
-            raise ConfigError(f"{key}={text}: true or false is expected")
-        return text.lower() == "true"
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10) or abs(int(text)) > INT32_MAX:
-        raise ConfigError(f"{key}={text}: a whole number is expected")
-    return int(text)
-
-
-def _text(value: object) -> str:
-    """A value as it stands in a properties file; almost always just itself."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return re.sub(r"[\x00-\x1f\\]", lambda special: f"\\u{ord(special[0]):04x}", str(value))
+        return as_properties(texts_of(self))

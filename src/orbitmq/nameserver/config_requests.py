@@ -11,7 +11,7 @@ from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.names import ORDER_TOPIC_NAMESPACE
 from orbitmq.protocol.request_fields import REQUEST_FIELDS
 from orbitmq.remoting.processing import RequestRefusedError, handler_of
-from orbitmq.store.config import ConfigError, parse_conf
+from orbitmq.settings import ConfigError, become, changed, parse_conf
 from orbitmq.store.errors import DiskFaultError
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ class ConfigRequests:
             asked = parse_conf(request.body.decode("utf-8", "replace"))
             if not self._config.black_list.isdisjoint(asked):
                 raise RequestRefusedError("Can not update config in black list.", ResponseCode.NO_PERMISSION)
-            changed = self._config.changed(asked)
-            store_config(self._disk, changed)
+            wanted = changed(self._config, asked)
+            store_config(self._disk, wanted)
         except (ConfigError, DiskFaultError) as error:
             raise RequestRefusedError(str(error)) from error
-        self._config.become(changed)
+        become(self._config, wanted)
         self._on_change(None)
         return request.response(ResponseCode.SUCCESS)
 

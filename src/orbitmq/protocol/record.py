@@ -271,6 +271,17 @@ def iter_records(buffer: Readable) -> Iterator[Record]:
         position += record.size
 
 
+def properties_of(record: memoryview) -> bytes:
+    """The properties of a whole, intact record, and nothing else of it."""
+    head_size = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3].size
+    topic_at = head_size + int.from_bytes(record[head_size - 4 : head_size], "big")
+    if record[7] == MAGIC_V1 & 0xFF:
+        properties_at = topic_at + 3 + record[topic_at]
+    else:
+        properties_at = topic_at + 4 + int.from_bytes(record[topic_at : topic_at + 2], "big")
+    return bytes(record[properties_at:])
+
+
 def store_timestamp_at(sys_flag: int) -> int:
     """Where the store timestamp stands in a record with this sysFlag."""
     return 68 if sys_flag & BORN_HOST_V6 else 56

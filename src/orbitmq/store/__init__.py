@@ -5,9 +5,10 @@ seams through which the world comes in (``Disk``, ``Clock``). Sockets, request c
 to do belong to the broker; the layout of a single record to ``orbitmq.protocol``.
 """
 
+from orbitmq.settings import ConfigError, parse_conf
 from orbitmq.store.appending import Appended
 from orbitmq.store.clock import Clock, SystemClock
-from orbitmq.store.config import ConfigError, FlushDiskType, StoreConfig, from_settings, parse_conf
+from orbitmq.store.config import BrokerRole, FlushDiskType, StoreConfig, from_settings
 from orbitmq.store.disk import Disk, LocalDisk
 from orbitmq.store.errors import (
     AppendRefusedError,
@@ -25,6 +26,7 @@ __all__ = [
     "AppendRefusedError",
     "Appended",
     "Boundary",
+    "BrokerRole",
     "Clock",
     "ConfigError",
     "Disk",

@@ -1,26 +1,19 @@
-"""The store's settings, with RocketMQ's names and defaults, and the reader of ``broker.conf``.
-
-A field is the snake_case form of the Java key (``mapped_file_size_commit_log`` is ``mappedFileSizeCommitLog``),
-so that a ``broker.conf`` of a running cluster loads as it is and an operator finds the knob under the name that
-the RocketMQ documentation uses.
-"""
+"""The store's settings, with RocketMQ's names and defaults."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import os
-import re
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-from orbitmq.store.errors import StoreError
+from orbitmq.protocol.hosts import MAX_PORT
+from orbitmq.settings import ConfigError, Int64, java_key, setting
+from orbitmq.settings import from_settings as _from_settings
+from orbitmq.store.kept_settings import KeptStoreSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-
-class ConfigError(StoreError):
-    """A setting has a value it cannot have."""
+    from collections.abc import Mapping
 
 
 class FlushDiskType(enum.Enum):
@@ -32,18 +25,27 @@ class FlushDiskType(enum.Enum):
     """On the disk: an fsync covers it before it is acknowledged or shown to a reader."""
 
 
+class BrokerRole(enum.Enum):
+    """What a broker is to the others of its name."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
 @dataclasses.dataclass(slots=True, kw_only=True)
-class StoreConfig:
+class StoreConfig(KeptStoreSettings):
     """Settings of one store. Sizes are bytes, times milliseconds unless the name says otherwise."""
 
     store_path_root_dir: str = ""
-    store_path_commit_log: str = ""
+    store_path_commit_log: str = setting("", optional=True)
     """One directory, or several separated by commas; empty means ``commitlog`` below the root."""
-    read_only_commit_log_store_paths: str = ""
+    read_only_commit_log_store_paths: str = setting("", optional=True)
 
     mapped_file_size_commit_log: int = 1024 * 1024 * 1024
     mapped_file_size_consume_queue: int = 300_000 * 20
     mapper_file_size_batch_consume_queue: int = 300_000 * 46
+    enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext: int = 48 * 1024 * 1024
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
@@ -63,8 +65,8 @@ class StoreConfig:
 
     max_message_size: int = 4 * 1024 * 1024
     auto_message_version_on_topic_len: bool = True
-    enabled_append_prop_crc: bool = dataclasses.field(default=False, metadata={"java": "enabledAppendPropCRC"})
-    force_verify_prop_crc: bool = dataclasses.field(default=False, metadata={"java": "forceVerifyPropCRC"})
+    enabled_append_prop_crc: bool = setting(False, key="enabledAppendPropCRC")
+    force_verify_prop_crc: bool = setting(False, key="forceVerifyPropCRC")
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
     max_lmq_consume_queue_num: int = 20_000
@@ -90,8 +92,20 @@ class StoreConfig:
     clean_file_forcibly_enable: bool = True
     clean_resource_interval: int = 10_000
 
-    broker_ip1: str = dataclasses.field(default="127.0.0.1", metadata={"java": "brokerIP1"})
+    broker_ip1: str = setting("127.0.0.1", key="brokerIP1")
+    """An IP address: with the port, what every record says of where it was stored."""
     listen_port: int = 10_911
+
+    # What the broker around the store goes by.
+    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
+    ha_listen_port: int = 10_912
+    flush_delay_offset_interval: Int64 = 10_000
+    pull_batch_max_message_count: int = 160
+    enable_schedule_message_stats: bool = True
+    timer_wheel_enable: bool = True
+    os_page_cache_busy_time_out_mills: Int64 = 1000
+    store_type: str = "default"
+    enable_d_leger_commit_log: bool = False
 
     def __post_init__(self) -> None:
         for name, unit in (
@@ -107,12 +121,21 @@ class StoreConfig:
             "max_hash_slot_num",
             "max_index_num",
             "max_message_size",
+            "flush_interval_commit_log",
+            "flush_interval_consume_queue",
+            "commit_interval_commit_log",
+            "clean_resource_interval",
+            "flush_delay_offset_interval",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{java_key(name)} must be greater than 0")
+        for name in ("listen_port", "ha_listen_port"):
+            if getattr(self, name) > MAX_PORT:
+                raise ConfigError(f"{java_key(name)}={getattr(self, name)}: a port is between 0 and {MAX_PORT}")
         for hour in self.delete_hours_text():
             if not hour.isdigit() or not 0 <= int(hour) <= 23:
                 raise ConfigError(f"deleteWhen has {hour!r}; give hours 00 to 23 separated by ';'")
+        delay_levels(self.message_delay_level)
 
     @property
     def commit_log_dirs(self) -> tuple[str, ...]:
@@ -137,98 +160,9 @@ class StoreConfig:
         return os.path.join(self.store_path_root_dir, *parts)
 
 
-def java_key(field_name: str) -> str:
-    """The Java spelling of a field's name."""
-    head, *rest = field_name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
-
-
-def _java_fields() -> dict[str, str]:
-    return {
-        str(field.metadata.get("java") or java_key(field.name)): field.name
-        for field in dataclasses.fields(StoreConfig)
-    }
-
-
-_FIELD_OF_KEY = _java_fields()
-_TYPES: dict[str, Any] = {}
-
-
-_ENTRY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u.{0,4}|.)", re.DOTALL)
-_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def parse_conf(text: str) -> dict[str, str]:
-    """Read a Java properties file as Java does, except that blanks at the end of a value are dropped."""
-    settings: dict[str, str] = {}
-    for line in _logical_lines(text):
-        entry = _ENTRY.match(line)
-        assert entry is not None, "every part of the pattern may be empty"
-        settings[_unescape(entry[1])] = _unescape(entry[2].rstrip())
-    return settings
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines that are no comments; one that ends with a backslash goes on in the next."""
-    pending: str | None = None
-    for natural in re.split(r"\r\n|\r|\n", text):
-        line = natural.lstrip(" \t\f")
-        if pending is None and (not line or line[0] in "#!"):
-            continue
-        line = (pending or "") + line
-        pending = None
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            pending = line[:-1]
-        else:
-            yield line
-    if pending:
-        yield pending
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_unescaped, text)
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    code = escape[1]
-    if code[0] != "u":
-        return _ESCAPED.get(code, code)
-    if not re.fullmatch("u[0-9a-fA-F]{4}", code):
-        raise ConfigError(f"\\{code} is no character: four hexadecimal digits follow \\u")
-    return chr(int(code[1:], 16))
-
-
-def from_settings(settings: Mapping[str, str], **overrides: object) -> tuple[StoreConfig, Iterable[str]]:
-    """Build a config from Java keys. Returns it and the keys that are not the store's."""
-    if not _TYPES:
-        _TYPES.update(get_type_hints(StoreConfig))
-    values: dict[str, Any] = {}
-    unknown: list[str] = []
-    for key, text in settings.items():
-        name = _FIELD_OF_KEY.get(key)
-        if name is None:
-            unknown.append(key)
-        else:
-            values[name] = _typed(key, text, _TYPES[name])
-    values.update(overrides)
-    return StoreConfig(**values), unknown
-
-
-def _typed(key: str, text: str, kind: type) -> object:
-    if kind is bool:
-        return text.lower() == "true"
-    if kind is int:
-        try:
-            return int(text)
-        except ValueError:
-            raise ConfigError(f"{key}={text}: a whole number is expected") from None
-    if kind is FlushDiskType:
-        try:
-            return FlushDiskType(text)
-        except ValueError:
-            raise ConfigError(f"{key}={text}: ASYNC_FLUSH or SYNC_FLUSH is expected") from None
-    return text
+def from_settings(settings: Mapping[str, str], **overrides: Any) -> tuple[StoreConfig, list[str]]:
+    """Build a config from Java keys. Returns it and the keys that are not the store's. Raises ConfigError."""
+    return _from_settings(StoreConfig, settings, **overrides)
 
 
 def delay_levels(text: str) -> dict[int, int]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import LMQ_PREFIX
-from orbitmq.store.config import ConfigError, StoreConfig, from_settings, java_key
+from orbitmq.settings import ConfigError, java_key
+from orbitmq.store.config import StoreConfig, from_settings
 from orbitmq.store.config_json import TOPICS
 from orbitmq.store.errors import StoreDamagedError, StoreError
 from orbitmq.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexFile, IndexHeader, file_size

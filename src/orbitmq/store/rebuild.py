@@ -13,9 +13,9 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+from orbitmq.settings import ConfigError
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.clock import SystemClock
-from orbitmq.store.config import ConfigError
 from orbitmq.store.errors import DiskFaultError, StoreError, StoreLockedError
 from orbitmq.store.log_files import LogFiles
 from orbitmq.store.message_store import MessageStore

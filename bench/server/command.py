@@ -1,0 +1,130 @@
+"""``python -m bench server``: start the systems, let them take turns, report."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench.figures import Size
+from bench.machine import GIB, describe_machine, free_space, load_average, source_state
+from bench.server import java_load, raw_load
+from bench.server.loads import PLANS, Load, loads
+from bench.server.raw_load import RawLoad
+from bench.server.report import ServerReport
+from bench.server.systems import APACHE, ORBITMQ, start_apache, start_orbitmq
+from bench.server.turns import Turns
+from peers import apache
+from peers.process import PeerError
+
+
+class System(enum.Enum):
+    """What can be measured, by the name on the command line."""
+
+    ORBITMQ = "orbitmq"
+    APACHE = "apache"
+
+
+_STARTS = {System.ORBITMQ: (ORBITMQ, start_orbitmq), System.APACHE: (APACHE, start_apache)}
+
+
+def server(
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only loads whose name contains this; may be given several times.")
+    ] = None,
+    system: Annotated[
+        list[System] | None, typer.Option(help="Only this system; without it both, side by side.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A smoke run; its figures say little.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every size, shape and kind of header; takes two hours.")
+    ] = False,
+    json_to: Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")] = None,
+    markdown_to: Annotated[str | None, typer.Option("--markdown", help="Write Markdown to this file.")] = None,
+    directory: Annotated[
+        str | None, typer.Option("--dir", help="Where to make a temporary folder, removed afterwards.")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the loads and end.")] = False,
+) -> None:
+    """Measure OrbitMQ's server beside Apache RocketMQ, under the same loads in the same run."""
+    console = Console(stderr=json_to == "-", width=None if sys.stdout.isatty() else 150)
+    if quick and full:
+        raise typer.BadParameter("a run is quick or full, not both")
+    size = Size.QUICK if quick else Size.FULL if full else Size.USUAL
+    chosen = [load for load in loads(size) if not only or any(text in load.name for text in only)]
+    if listing:
+        for load in chosen:
+            console.print(load.name, highlight=False)
+        return
+    if not chosen:
+        raise typer.BadParameter(f"no load is called {' or '.join(only or ())}", param_hint="--only")
+    if directory is not None and not os.path.isdir(directory):
+        raise typer.BadParameter(f"{directory} is no directory", param_hint="--dir")
+    # Told to end, it cleans up first: the folder may hold gigabytes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        report = _run(chosen, [each for each in System if not system or each in system], size, directory, console)
+    except PeerError as error:
+        console.print(str(error), highlight=False, markup=False)
+        raise typer.Exit(1) from None
+    report.print(console)
+    if markdown_to is not None:
+        Path(markdown_to).write_text(report.as_markdown(), "utf-8")
+    if json_to is not None:
+        text = json.dumps(report.as_json(), indent=2) + "\n"
+        if json_to == "-":
+            sys.stdout.write(text)
+        else:
+            Path(json_to).write_text(text, "utf-8")
+
+
+def _run(
+    chosen: list[Load], systems: list[System], size: Size, directory: str | None, console: Console
+) -> ServerReport:
+    plan, skipped, began = PLANS[size], [], time.monotonic()
+    systems, chosen = list(systems), list(chosen)
+    if System.APACHE in systems and (reason := apache.available()):
+        systems.remove(System.APACHE)
+        skipped.append(f"{APACHE}: {reason}")
+    for kind, unavailable in ((RawLoad, raw_load.unavailable), (java_load.JavaLoad, java_load.unavailable)):
+        if any(isinstance(load, kind) for load in chosen) and (reason := unavailable()):
+            skipped += [f"{load.name}: {reason}" for load in chosen if isinstance(load, kind)]
+            chosen = [load for load in chosen if not isinstance(load, kind)]
+    names = [_STARTS[each][0] for each in systems]
+
+    def tell(what: str) -> None:
+        if sys.stderr.isatty():
+            console.print(f"{what} …", highlight=False, markup=False)
+
+    with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=directory) as root:
+        if free_space(root) < plan.space:
+            raise typer.BadParameter(
+                f"the run may take {plan.space / GIB:.0f} GiB and {os.path.dirname(root)} has "
+                f"{free_space(root) / GIB:.1f}: give another --dir, or --quick",
+                param_hint="--dir",
+            )
+        report = ServerReport(describe_machine(root), size.value, names, skipped, load_average())
+        with contextlib.ExitStack() as stack:
+            servers = []
+            for each in systems:
+                name, start = _STARTS[each]
+                tell(f"{name}: starting")
+                servers.append(stack.enter_context(start(Path(root) / each.value)))
+                servers[-1].halt()
+            turns = Turns(servers, plan, tell)
+            turns.run(chosen)
+    report.samples = turns.samples
+    report.load_after = load_average()
+    report.source_after = source_state()
+    report.seconds = time.monotonic() - began
+    return report

@@ -1,0 +1,194 @@
+// Requests as the Java client 5.5.0 writes them, encoded once: what differs between two of them has a fixed
+// width and is written over in place.
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+const (
+	sendMessageV2  = 310
+	pullMessage    = 11
+	clientVersion  = 513
+	languageJava   = 0
+	languageInJSON = "JAVA"
+	binaryHeader   = 1
+
+	// Seven digits, whatever the request, so that a JSON header keeps its length. The slot of a request is its
+	// opaque modulo the number of slots, hence the rounding in opaques.
+	lowestOpaque = 1_000_000
+	maxInFlight  = 4096
+	opaqueDigits = 7
+
+	// Of a unique key's 32 hexadecimal digits the last 12 count up; the others name this process and connection.
+	countedDigits = 12
+	offsetDigits  = 12
+)
+
+// field is an extension field; they stay in the order the Java client has them.
+type field struct{ name, value string }
+
+// template is a frame with the places that each request writes over; a place that is not there is -1.
+type template struct {
+	frame  []byte
+	binary bool
+	opaque int
+	key    int
+	offset int
+}
+
+// A place holder has the width of what replaces it and appears nowhere else.
+var (
+	opaquePlace = strings.Repeat("7", opaqueDigits)
+	keyPlace    = strings.Repeat("F", countedDigits)
+	offsetPlace = strings.Repeat("8", offsetDigits)
+)
+
+func sendTemplate(s settings, connection, queue int, born int64) template {
+	key := fmt.Sprintf("7F000001%04X%08X", connection&0xFFFF, uint32(born)) + keyPlace
+	properties := "UNIQ_KEY\x01" + key + "\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+	return newTemplate(s.headers == "binary", sendMessageV2, []field{
+		{"a", s.group},
+		{"b", s.topic},
+		{"c", "TBW102"},
+		{"d", "4"},
+		{"e", fmt.Sprint(queue)},
+		{"f", "0"},
+		{"g", fmt.Sprint(born)},
+		{"h", "0"},
+		{"i", properties},
+		{"j", "0"},
+		{"k", "false"},
+		{"m", "false"},
+		{"n", s.broker},
+	}, content(s.body))
+}
+
+func pullTemplate(s settings, queue int, now int64) template {
+	const subscriptionIncluded = 4
+	return newTemplate(s.headers == "binary", pullMessage, []field{
+		{"queueId", fmt.Sprint(queue)},
+		{"maxMsgBytes", "262144"},
+		{"maxMsgNums", fmt.Sprint(s.batch)},
+		{"sysFlag", fmt.Sprint(subscriptionIncluded)},
+		{"suspendTimeoutMillis", "0"},
+		{"commitOffset", "0"},
+		{"subscription", "*"},
+		{"bname", s.broker},
+		{"topic", s.topic},
+		{"queueOffset", offsetPlace},
+		{"expressionType", "TAG"},
+		{"subVersion", fmt.Sprint(now)},
+		{"consumerGroup", s.group},
+	}, nil)
+}
+
+func newTemplate(inBinary bool, code int, fields []field, body []byte) template {
+	var header []byte
+	if inBinary {
+		header = headerInBinary(code, fields)
+	} else {
+		header = headerInJSON(code, fields)
+	}
+	frame := make([]byte, 8, 8+len(header)+len(body))
+	binary.BigEndian.PutUint32(frame, uint32(4+len(header)+len(body)))
+	binary.BigEndian.PutUint32(frame[4:], uint32(len(header)))
+	made := template{binary: inBinary}
+	if inBinary {
+		frame[4] = binaryHeader
+		made.opaque = 8 + 5
+	} else {
+		made.opaque = 8 + bytes.Index(header, []byte(`"opaque":`+opaquePlace)) + len(`"opaque":`)
+	}
+	made.key = place(header, keyPlace)
+	made.offset = place(header, offsetPlace)
+	made.frame = append(append(frame, header...), body...)
+	return made
+}
+
+func place(header []byte, holder string) int {
+	if at := bytes.Index(header, []byte(holder)); at >= 0 {
+		return 8 + at
+	}
+	return -1
+}
+
+func headerInJSON(code int, fields []field) []byte {
+	var header bytes.Buffer
+	fmt.Fprintf(&header, `{"code":%d,"extFields":{`, code)
+	for number, each := range fields {
+		if number > 0 {
+			header.WriteByte(',')
+		}
+		value, _ := json.Marshal(each.value) // a string always has a JSON form
+		fmt.Fprintf(&header, `"%s":%s`, each.name, value)
+	}
+	fmt.Fprintf(
+		&header,
+		`},"flag":0,"language":"%s","opaque":%s,"serializeTypeCurrentRPC":"JSON","version":%d}`,
+		languageInJSON, opaquePlace, clientVersion,
+	)
+	return header.Bytes()
+}
+
+func headerInBinary(code int, fields []field) []byte {
+	var encoded []byte
+	for _, each := range fields {
+		encoded = append(encoded, byte(len(each.name)>>8), byte(len(each.name)))
+		encoded = append(encoded, each.name...)
+		encoded = appendUint32(encoded, uint32(len(each.value)))
+		encoded = append(encoded, each.value...)
+	}
+	header := []byte{byte(code >> 8), byte(code), languageJava, clientVersion >> 8, clientVersion & 0xFF}
+	header = appendUint32(header, 0) // opaque
+	header = appendUint32(header, 0) // flag: a request
+	header = appendUint32(header, 0) // no remark
+	header = appendUint32(header, uint32(len(encoded)))
+	return append(header, encoded...)
+}
+
+func appendUint32(to []byte, value uint32) []byte {
+	return append(to, byte(value>>24), byte(value>>16), byte(value>>8), byte(value))
+}
+
+// content is a body that does not compress; it is the same in every run.
+func content(size int) []byte {
+	body := make([]byte, size)
+	value := uint32(1)
+	for at := range body {
+		value = value*1_664_525 + 1_013_904_223
+		body[at] = byte(value >> 24)
+	}
+	return body
+}
+
+// appendTo writes one request of this template behind others.
+func (t *template) appendTo(buffer []byte, opaque int32, number int64) []byte {
+	start := len(buffer)
+	buffer = append(buffer, t.frame...)
+	frame := buffer[start:]
+	if t.binary {
+		binary.BigEndian.PutUint32(frame[t.opaque:], uint32(opaque))
+	} else {
+		putDigits(frame[t.opaque:t.opaque+opaqueDigits], int64(opaque), 10)
+	}
+	if t.key >= 0 {
+		putDigits(frame[t.key:t.key+countedDigits], number, 16)
+	}
+	if t.offset >= 0 {
+		putDigits(frame[t.offset:t.offset+offsetDigits], number, 10)
+	}
+	return buffer
+}
+
+// putDigits fills a place with a number, from the right, with leading zeros.
+func putDigits(place []byte, value, base int64) {
+	for at := len(place) - 1; at >= 0; at-- {
+		place[at] = "0123456789ABCDEF"[value%base]
+		value /= base
+	}
+}

@@ -1,0 +1,3 @@
+module orbitmq/bench/server/load
+
+go 1.19

@@ -1,0 +1,165 @@
+"""The raw load: a Go program that keeps requests in flight on connections, the same for every system."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import select
+import shutil
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from bench.server.measures import CPU, P50, P99, P999, RATE, Sample
+from bench.server.systems import QUEUES
+from peers.cache import filled
+from peers.process import PeerError, PeerProcess, run
+
+if TYPE_CHECKING:
+    from bench.server.systems import Server
+
+_SOURCES = Path(__file__).with_name("load")
+_PROGRAM = "load"
+_BUILD_SECONDS = 180
+# The program gives up by itself when a server is silent for 30 s.
+_PATIENCE_SECONDS = 60
+# Built from what is here and with the Go that is here: nothing is fetched.
+_GO_ENVIRONMENT = {"GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RawLoad:
+    """Requests of one kind, so many in flight on so many connections."""
+
+    mode: str
+    body: int
+    connections: int
+    in_flight: int
+    headers: str = "json"
+
+    @property
+    def name(self) -> str:
+        headers = "JSON" if self.headers == "json" else "binary"
+        return f"{self.mode} {self.body} B, {self.connections} × {self.in_flight}, {headers} headers"
+
+    @property
+    def topic(self) -> str:
+        """Pulls read what was filled in before; sends grow a topic that nobody reads."""
+        return f"Bench-{self.mode}-{self.body}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """What the program prints."""
+
+    messages: int
+    requests: int
+    failures: int
+    seconds: float
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+    failure: str = ""
+    """What the server said to the first request that failed."""
+
+
+def finding(said: bytes) -> Finding:
+    """Read the line that the program prints at its end."""
+    return Finding(**json.loads(said))
+
+
+def unavailable() -> str | None:
+    """None if the program can be built and run here, otherwise the reason in one sentence."""
+    if shutil.which("go") is None:
+        return "building the raw load takes Go (go), which is not on the PATH"
+    try:
+        program()
+    except PeerError as error:
+        return f"the raw load could not be built: {str(error).strip().splitlines()[0]}"
+    return None
+
+
+def program() -> Path:
+    """The program, built once for these sources."""
+    sources = sorted(path for path in _SOURCES.iterdir() if path.suffix in {".go", ".mod"})
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+
+    def build(folder: Path) -> None:
+        command = ["go", "build", "-C", str(_SOURCES), "-trimpath", "-o", str(folder / _PROGRAM), "."]
+        run(command, environment=_GO_ENVIRONMENT, seconds=_BUILD_SECONDS)
+
+    return filled(f"bench-load-{digest}", build) / _PROGRAM
+
+
+def fill(load: RawLoad, server: Server, messages: int) -> None:
+    """Put so many messages into the topic that a pulling load reads."""
+    sending = RawLoad("send", load.body, 8, 64)
+    found = _run(sending, load.topic, server, seconds=_PATIENCE_SECONDS, messages=messages)[0]
+    if found.messages < messages:
+        raise PeerError(f"{server.name} took only {found.messages} of {messages} messages: {found.failure}")
+
+
+def measure(load: RawLoad, server: Server, seconds: float) -> Sample:
+    """One round."""
+    found, used = _run(load, load.topic, server, seconds=seconds)
+    return Sample(
+        {
+            RATE: found.messages / found.seconds,
+            CPU: used / max(found.messages, 1) * 1e6,
+            P50: found.p50_us / 1e3,
+            P99: found.p99_us / 1e3,
+            P999: found.p999_us / 1e3,
+        },
+        failures=found.failures,
+        failure=found.failure,
+    )
+
+
+def send_for(load: RawLoad, server: Server, seconds: float) -> int:
+    """Load without measuring; returns how many messages that was."""
+    return _run(load, load.topic, server, seconds=seconds)[0].messages
+
+
+def _run(load: RawLoad, topic: str, server: Server, *, seconds: float, messages: int = 0) -> tuple[Finding, float]:
+    """What the program found out, and the seconds of processor time that the server took meanwhile."""
+    options = {
+        "address": server.address,
+        "broker": server.broker_name,
+        "mode": load.mode,
+        "headers": load.headers,
+        "connections": load.connections,
+        "in-flight": load.in_flight,
+        "body": load.body,
+        "topic": topic,
+        "queues": QUEUES,
+        "seconds": seconds,
+        "messages": messages,
+    }
+    command = [str(program()), *(f"-{name}={value}" for name, value in options.items())]
+    with tempfile.TemporaryDirectory(prefix="orbitmq-load-") as folder:
+        process = PeerProcess("raw load", command, home=Path(folder), environment={}, conversation=True)
+        try:
+            to_load, from_load = process.pipes
+            _line(from_load, process, _PATIENCE_SECONDS)
+            before = server.processor_seconds()
+            to_load.write(b"go\n")
+            to_load.flush()
+            said = _line(from_load, process, seconds + _PATIENCE_SECONDS)
+            used = server.processor_seconds() - before
+        except PeerError as error:
+            raise PeerError(f"{load.name}, {server.name}: {error}\n{server.quote()}") from None
+        finally:
+            process.kill()
+    return finding(said), used
+
+
+def _line(stream: IO[bytes], process: PeerProcess, seconds: float) -> bytes:
+    """The next line; a program that prints none in time, or ends instead, is quoted."""
+    if not select.select([stream], [], [], seconds)[0]:
+        raise PeerError(f"silent for {seconds:g} s\n{process.quote()}")
+    line = stream.readline()
+    if not line:
+        raise PeerError(f"ended\n{process.quote()}")
+    return line

@@ -1,0 +1,55 @@
+"""What a process group has used so far: processor time and memory, as the kernel counts them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resident:
+    """Memory in MiB."""
+
+    total: float
+    anonymous: float
+    """The processes' own; the rest is page cache seen through maps, which the kernel takes back when it must."""
+
+
+def processor_seconds(group: int) -> float:
+    """User and system time of all processes of a group, with their threads, ended ones included."""
+    return sum(int(fields[11]) + int(fields[12]) for fields in _stats(group).values()) * _TICK
+
+
+def resident_memory(group: int) -> Resident:
+    """What the processes of a group hold now. Pages that several of them share count for each."""
+    kib = {"Rss": 0, "Anonymous": 0}
+    for pid in _stats(group):
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # ended since the listing
+        for line in lines:
+            name, _, value = line.partition(":")
+            if name in kib:
+                kib[name] += int(value.split()[0])
+    return Resident(kib["Rss"] / 1024, kib["Anonymous"] / 1024)
+
+
+def _stats(group: int) -> dict[int, list[str]]:
+    """The fields of ``/proc/PID/stat`` behind the name, of the processes of a group."""
+    found: dict[int, list[str]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            text = Path(f"/proc/{name}/stat").read_text("utf-8", "replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # ended since the listing
+        # The name is in parentheses and may hold anything, spaces and parentheses too.
+        fields = text.rpartition(")")[2].split()
+        if int(fields[2]) == group:
+            found[int(name)] = fields
+    return found

@@ -1,0 +1,35 @@
+"""VIEW_BROKER_STATS_DATA: the figures of one counter, for the tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.fields import decode_fields
+from orbitmq.protocol.request_fields import REQUEST_FIELDS
+from orbitmq.remoting.processing import RequestRefusedError, handler_of
+
+if TYPE_CHECKING:
+    from orbitmq.broker.stats import BrokerStats
+    from orbitmq.protocol.command import Command
+    from orbitmq.remoting import Connection, Handler
+
+
+class StatsRequests:
+    """Answers what the counters say."""
+
+    def __init__(self, stats: BrokerStats) -> None:
+        self._stats = stats
+
+    @property
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.VIEW_BROKER_STATS_DATA: handler_of(self.view)}
+
+    def view(self, request: Command, _: Connection) -> Command:
+        fields = cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))
+        name, key = fields["statsName"], fields["statsKey"]
+        found = self._stats.view(name, key)
+        if found is None:
+            # The dashboard and the exporter take just this text for zero.
+            raise RequestRefusedError(f"The stats <{name}> <{key}> not exist")
+        return request.response(ResponseCode.SUCCESS, body=found.encode())

@@ -1,0 +1,138 @@
+"""``orbitmq broker``: a broker in the foreground until it is told to stop."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orbitmq.cli.console import complain, plain_errors
+from orbitmq.cli.logs import LogFormat, set_up_logs
+from orbitmq.cli.stopping import told_to_stop
+
+if TYPE_CHECKING:
+    from orbitmq.broker import BrokerSettings
+
+HOST_WITHOUT_A_FILE = "127.0.0.1"
+"""Anybody who reaches a broker may read and write its topics, so other machines have to be asked for."""
+
+
+def broker(
+    conf: Annotated[
+        Path | None,
+        typer.Option("--conf", "-c", help="A broker.conf, as for RocketMQ's own.", show_default=False),
+    ] = None,
+    nameserver: Annotated[
+        str | None,
+        typer.Option(
+            "--nameserver",
+            "-n",
+            help="Name servers to register with: host:port;host:port. [default: namesrvAddr of the file]",
+            show_default=False,
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="The address of the interface to listen on; 0.0.0.0 for all. "
+            "[default: bindAddress of the file; 127.0.0.1 without a file]",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="The port to listen on; 0 for any. The VIP port is two below. [default: listenPort of the file; "
+            "10911]",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="The broker's name. [default: brokerName of the file; the host's]", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the store lies. [default: storePathRootDir of the file; ~/store]", show_default=False
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", "-p", help="Show all settings and leave.")
+    ] = False,
+    print_important: Annotated[
+        bool, typer.Option("--print-important", "-m", help="Show the important settings and leave.")
+    ] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+) -> None:
+    """Run a broker: it stores messages and serves producers, consumers and tools."""
+    with plain_errors():
+        settings = settings_of(conf, nameserver=nameserver, host=host, port=port, name=name, data=data)
+        if print_config:
+            typer.echo(settings.as_properties(), nl=False)
+        elif print_important:
+            typer.echo(settings.important_properties(), nl=False)
+        else:
+            set_up_logs(log_format)
+            _run(settings, until_eof)
+
+
+def settings_of(
+    conf: Path | None,
+    *,
+    nameserver: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    name: str | None = None,
+    data: Path | None = None,
+) -> "BrokerSettings":
+    """The settings of a broker: those of the file, then what the command line says."""
+    # Imported when it is needed: other verbs do without a broker.
+    from orbitmq.broker import load_settings  # noqa: PLC0415
+    from orbitmq.store import LocalDisk  # noqa: PLC0415
+
+    said = {
+        "namesrvAddr": nameserver,
+        "bindAddress": host if host is not None or conf is not None else HOST_WITHOUT_A_FILE,
+        "listenPort": None if port is None else str(port),
+        "brokerName": name,
+        "storePathRootDir": None if data is None else str(data),
+    }
+    settings, unknown = load_settings(
+        LocalDisk(),
+        None if conf is None else str(conf),
+        {key: value for key, value in said.items() if value is not None},
+    )
+    if unknown:
+        complain(f"{conf}: not known here and passed over: {', '.join(sorted(unknown))}")
+    return settings
+
+
+def _run(settings: "BrokerSettings", until_eof: bool) -> None:
+    from orbitmq.remoting import RemotingError, run  # noqa: PLC0415
+
+    try:
+        run(_serve(settings, until_eof))
+    except RemotingError as error:
+        complain(str(error))
+        raise typer.Exit(1) from None
+
+
+async def _serve(settings: "BrokerSettings", until_eof: bool) -> None:
+    from orbitmq.broker import Broker  # noqa: PLC0415
+
+    stop = told_to_stop(at_end_of_input=until_eof)
+    server = Broker(settings)
+    await server.start()
+    try:
+        config = settings.broker
+        registered = config.namesrv_addr or "no name server"
+        typer.echo(
+            f"The broker {config.broker_name} listens on {config.bind_address}:{server.port}, "
+            f"is known as {config.broker_address} and registers with {registered}"
+        )
+        await stop.wait()
+    finally:
+        await server.stop()

@@ -1,0 +1,59 @@
+"""What tests with Apache's Java clients share: the settings of the servers, patience, and reading all there is."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from peers.java_client import JavaClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from peers.java_client import Message, Queue
+    from peers.java_consumers import JavaPullConsumer
+
+_T = TypeVar("_T")
+
+PATIENCE = 60
+"""Seconds until what must happen is given up; nothing waits that long where all is well."""
+
+QUEUES = 4
+"""Of a test's topic."""
+
+DELAYS_MS = (1000, 1000, 1000, 2000, 2000)
+"""Of the delay levels, from 1; the first retry is at level 3."""
+
+SETTINGS = {
+    "messageDelayLevel": " ".join(f"{delay // 1000}s" for delay in DELAYS_MS),
+    "enablePropertyFilter": "true",
+    "mappedFileSizeCommitLog": str(64 << 20),
+    "maxHashSlotNum": "10000",
+    "maxIndexNum": "40000",
+}
+
+
+def eventually(probe: Callable[[], _T], *, is_enough: Callable[[_T], bool] = bool) -> _T:
+    """What the probe says, as soon as it is enough. Until then the client may refuse to answer."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        seen: object
+        try:
+            seen = found = probe()
+            if is_enough(found):
+                return found
+        except JavaClientError as error:
+            seen = error
+        assert time.monotonic() < deadline, f"still {seen!r} after {PATIENCE} s"
+        time.sleep(0.02)
+
+
+def everything_in(puller: JavaPullConsumer, queues: Sequence[Queue]) -> list[Message]:
+    """All messages of these queues, queue by queue."""
+    found: list[Message] = []
+    for queue in queues:
+        offset = puller.offsets(queue).min
+        while (pulled := puller.pull(queue, offset)).status == "FOUND":
+            found += pulled.messages
+            offset = pulled.next
+    return found

@@ -1,0 +1,372 @@
+"""Apache's Java clients, old and new, as test peers: one JVM with any number of clients, driven by a test."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import itertools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from peers.apache import OLDEST_JAVA, _digest, _first_error, _java_version, _tool
+from peers.apache import _fetch_jars as _fetch_new
+from peers.apache import _jars_name as _new_jars_name
+from peers.cache import filled, is_filled
+from peers.process import PeerError, PeerProcess, run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+OLD, NEW = "4.9.8", "5.5.0"
+VERSIONS = (OLD, NEW)
+
+JSON_HEADERS, BINARY_HEADERS = "JSON", "ROCKETMQ"
+"""What a client writes its request headers as."""
+
+OFTEN, NEVER = 2_000, 3_600_000
+"""How many milliseconds a client waits before it shares out queues anew though nobody told it of a change."""
+
+_POM_OF_OLD = Path(__file__).with_name("client-4.9.8.pom.xml")
+_SOURCES = Path(__file__).with_name("java") / "client"
+_FETCH_SECONDS = 240
+_COMPILE_SECONDS = 60
+
+_JVM_FLAGS = (
+    "-Xms64m",
+    "-Xmx384m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-Drocketmq.client.logLevel=WARN",
+)
+
+new_number = itertools.count().__next__
+"""Tells names apart."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Queue:
+    topic: str
+    broker: str
+    id: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sent:
+    """What a producer was told about a message; of a batch the ids of all, separated by commas."""
+
+    status: str
+    message_id: str
+    offset_id: str
+    queue: Queue
+    queue_offset: int
+    region_id: str
+    trace_on: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """A message as a consumer gets it. ``text`` is the body if it is short."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_size: int
+    message_id: str
+    offset_id: str | None
+    flag: int
+    sys_flag: int
+    store_timestamp: int
+    store_host: str
+    reconsume_times: int
+    body_size: int
+    body_sha256: str
+    text: str | None
+    properties: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RouteEntry:
+    broker: str
+    read_queues: int
+    write_queues: int
+    permission: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RawAnswer:
+    code: int
+    remark: str
+    fields: dict[str, str]
+
+
+class JavaClientError(Exception):
+    """The client refused or failed: its exception, with the response code it carries (-1 for none)."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        super().__init__(f"{row['type']} ({row['code']}): {row['text']}")
+        self.kind: str = row["type"]
+        self.code: int = row["code"]
+        self.text: str = row["text"]
+        self.cause = JavaClientError(row["cause"]) if row.get("cause") else None
+
+
+@functools.cache
+def unavailable(version: str) -> str | None:
+    """None if this version of the client can be run here, otherwise the reason in one sentence."""
+    if _java_version() < OLDEST_JAVA or _tool("javac") is None:
+        return f"running Apache's Java client takes a JDK (java and javac) of version {OLDEST_JAVA} or newer"
+    if not is_filled(_jars_name(version)) and _tool("mvn") is None:
+        return f"fetching Apache's Java client {version} takes Maven (mvn), which is not on the PATH"
+    try:
+        _jars(version)
+    except PeerError as error:
+        return f"Apache's Java client {version} could not be fetched: {_first_error(str(error))}"
+    return None
+
+
+class JavaClient:
+    """A JVM with one version of the client. All that was started in it ends with it, without a goodbye."""
+
+    def __init__(
+        self, version: str, *, home: Path, nameserver: str, headers: str = JSON_HEADERS, rebalance_ms: int = OFTEN
+    ) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.version = version
+        self.nameserver = nameserver
+        command = [_tool("java") or "java", *_JVM_FLAGS, f"-Duser.home={home}"]
+        command += [
+            f"-Drocketmq.serialize.type={headers}",
+            f"-Drocketmq.client.rebalance.waitInterval={rebalance_ms}",
+        ]
+        command += ["-cp", _class_path(version), "ClientDriver"]
+        self._process = PeerProcess(
+            f"Apache client {version}", command, home=home, environment={}, conversation=True
+        )
+
+    def ask(self, verb: str, **request: Any) -> Any:
+        requests, replies = self._process.pipes
+        try:
+            requests.write(json.dumps({"do": verb, **request}).encode() + b"\n")
+            requests.flush()
+            line = replies.readline()
+        except BrokenPipeError:
+            line = b""
+        if not line:
+            raise PeerError(f"{self._process.name} ended on {verb}\n{self._process.quote()}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise JavaClientError(reply["error"])
+        return reply.get("answer")
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+class Started:
+    """One client in the JVM, of the name server that the JVM is for or of another."""
+
+    KIND = ""
+
+    def __init__(self, jvm: JavaClient, group: str, *, nameserver: str | None = None, **options: Any) -> None:
+        self._jvm = jvm
+        self.group = group
+        self.name = f"{self.KIND}-{new_number()}"
+        self._ask("start", nameserver=nameserver or jvm.nameserver, group=group, **options)
+
+    def stop(self) -> None:
+        """Shut it down as an application does."""
+        self._ask("stop")
+
+    def _ask(self, verb: str, **request: Any) -> Any:
+        return self._jvm.ask(f"{self.KIND}.{verb}", name=self.name, **request)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class JavaProducer(Started):
+    """A producer. ``properties`` are system properties of the JVM while it is made."""
+
+    KIND = "producer"
+
+    def __init__(
+        self,
+        jvm: JavaClient,
+        group: str,
+        *,
+        nameserver: str | None = None,
+        max_message_size: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(jvm, group, nameserver=nameserver, maxMessageSize=max_message_size, properties=properties)
+
+    def send(
+        self,
+        topic: str,
+        body: str | bytes,
+        *,
+        how: str = "sync",
+        shard: str | None = None,
+        queue: Queue | None = None,
+        **message: Any,
+    ) -> Sent:
+        """Send ``sync`` or ``async``; ``message`` may have tags, keys, delayLevel, flag and properties."""
+        return sent(self._send(topic, body, how, shard, queue, message))
+
+    def send_oneway(
+        self,
+        topic: str,
+        body: str | bytes,
+        *,
+        shard: str | None = None,
+        queue: Queue | None = None,
+        **message: Any,
+    ) -> None:
+        self._send(topic, body, "oneway", shard, queue, message)
+
+    def send_batch(self, topic: str, bodies: Sequence[str], **message: Any) -> Sent:
+        return sent(self._ask("batch", messages=[_outgoing(topic, body, message) for body in bodies]))
+
+    def create_topic(self, topic: str, *, queues: int) -> None:
+        self._ask("createTopic", topic=topic, queues=queues)
+
+    def queues(self, topic: str) -> list[Queue]:
+        """Where it can send messages of the topic to."""
+        return [Queue(**row) for row in self._ask("queues", topic=topic)]
+
+    def raw(self, address: str, code: int, fields: Mapping[str, str], body: bytes = b"") -> RawAnswer:
+        """Send a request as it is to a server and return its answer."""
+        encoded = base64.b64encode(body).decode()
+        request = {"address": address, "code": code, "fields": dict(fields), "body": encoded}
+        row = self._jvm.ask("raw", name=self.name, **request)
+        return RawAnswer(row["code"], row.get("remark") or "", row.get("fields") or {})
+
+    def _send(
+        self,
+        topic: str,
+        body: str | bytes,
+        how: str,
+        shard: str | None,
+        queue: Queue | None,
+        message: Mapping[str, Any],
+    ) -> Any:
+        where = dataclasses.asdict(queue) if queue else None
+        return self._ask("send", how=how, shard=shard, queue=where, message=_outgoing(topic, body, message))
+
+
+class JavaAdmin(Started):
+    """The operator's client for one broker."""
+
+    KIND = "admin"
+
+    def __init__(self, jvm: JavaClient, *, broker: str, cluster: str, nameserver: str | None = None) -> None:
+        super().__init__(jvm, "admin", nameserver=nameserver)
+        self._broker = broker
+        self._cluster = cluster
+
+    def update_topic(self, topic: str, *, read_queues: int, write_queues: int, permission: int = 6) -> None:
+        """Create or change a topic; of the permission, 4 is to read and 2 to write."""
+        queues = {"readQueues": read_queues, "writeQueues": write_queues}
+        self._ask("updateTopic", address=self._broker, topic=topic, permission=permission, **queues)
+
+    def delete_topic(self, topic: str) -> None:
+        """From the broker and from the name server."""
+        nameserver = self._jvm.nameserver
+        self._ask("deleteTopic", address=self._broker, nameserver=nameserver, cluster=self._cluster, topic=topic)
+
+    def route(self, topic: str) -> list[RouteEntry]:
+        return [
+            RouteEntry(row["broker"], row["readQueues"], row["writeQueues"], row["permission"])
+            for row in self._ask("route", topic=topic)
+        ]
+
+
+def sent(row: Mapping[str, Any]) -> Sent:
+    return Sent(
+        status=row["status"],
+        message_id=row["messageId"],
+        offset_id=row["offsetId"],
+        queue=Queue(**row["queue"]),
+        queue_offset=row["queueOffset"],
+        region_id=row["regionId"],
+        trace_on=row["traceOn"],
+    )
+
+
+def message(row: Mapping[str, Any]) -> Message:
+    return Message(
+        topic=row["topic"],
+        queue_id=row["queueId"],
+        queue_offset=row["queueOffset"],
+        physical_offset=row["physicalOffset"],
+        store_size=row["storeSize"],
+        message_id=row["messageId"],
+        offset_id=row.get("offsetId"),
+        flag=row["flag"],
+        sys_flag=row["sysFlag"],
+        store_timestamp=row["storeTimestamp"],
+        store_host=row["storeHost"],
+        reconsume_times=row["reconsumeTimes"],
+        body_size=row["bodySize"],
+        body_sha256=row["bodySha256"],
+        text=row.get("text"),
+        properties=row["properties"],
+    )
+
+
+def _outgoing(topic: str, body: str | bytes, options: Mapping[str, Any]) -> dict[str, Any]:
+    raw = body.encode() if isinstance(body, str) else body
+    return {"topic": topic, "body": base64.b64encode(raw).decode(), **options}
+
+
+def _class_path(version: str) -> str:
+    """The class path of the driver with this version of the client, compiled once."""
+    jars = f"{_jars(version)}/*"
+    sources = sorted(_SOURCES.glob("*.java"))
+
+    def compile_driver(folder: Path) -> None:
+        command = [_tool("javac") or "javac", "-encoding", "UTF-8", "-cp", jars, "-d", str(folder)]
+        run([*command, *map(str, sources)], environment={}, seconds=_COMPILE_SECONDS)
+
+    driver = filled(f"{_jars_name(version)}-driver-{_digest(*sources)}", compile_driver)
+    # The folder above the sources has the settings of the newer client's log.
+    return f"{driver}:{_SOURCES.parent}:{jars}"
+
+
+def _jars_name(version: str) -> str:
+    return _new_jars_name() if version == NEW else f"client-{version}-{_digest(_POM_OF_OLD)}"
+
+
+def _jars(version: str) -> Path:
+    """The folder with this version of the client and all it depends on, fetched once."""
+    return filled(_jars_name(version), _fetch_new if version == NEW else _fetch_old)
+
+
+def _fetch_old(folder: Path) -> None:
+    command = [_tool("mvn") or "mvn", "-q", "-B", "-f", str(_POM_OF_OLD)]
+    command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    run(command, environment={}, seconds=_FETCH_SECONDS)
