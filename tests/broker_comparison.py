@@ -72,6 +72,8 @@ def _field_differences(exchange: Exchange, ours: dict[str, str], theirs: dict[st
         if exchange.is_moved:
             skipped.add("msgId")
         sent = exchange.request.ext_fields
+        if "-1" in (sent.get("e"), sent.get("queueId")):
+            skipped |= {"queueId", "queueOffset"}  # any queue
         if "UNIQ_KEY" not in parse(sent.get("i") or sent.get("properties") or ""):
             skipped.add("transactionId")  # a key that the broker made
     for name in ours.keys() & theirs.keys() - skipped:

@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import gzip
 import json
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker_ends import BrokerPeer, running_broker
@@ -85,6 +86,9 @@ ELSEWHERE = frozenset(
     }
 )
 """What this broker does not do; nothing is compared."""
+
+ASKED_ELSEWHERE = frozenset({RequestCode.CHECK_TRANSACTION_STATE, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT})
+"""What a broker that does it asks of clients."""
 
 STORE_PORT = 14911
 OF_THIS_RUN = ("bindAddress", "brokerIP2", "listenPort", "haListenPort", "namesrvAddr", "rocketmqHome")
@@ -224,6 +228,7 @@ def queue_ends_before(scenario: str, old: dict[int, Record]) -> dict[tuple[str, 
     """How many messages each queue had."""
     first: dict[tuple[str, int], int] = {}
     told: dict[tuple[str, int], int] = {}
+    unanswered: Counter[tuple[str, int]] = Counter()
     for record in records_in(scenario).values():
         key = record.topic, record.queue_id
         if record.physical_offset not in old:
@@ -231,6 +236,8 @@ def queue_ends_before(scenario: str, old: dict[int, Record]) -> dict[tuple[str, 
         told[key] = max(told.get(key, 0), record.queue_offset + 1)
     for one in frames(scenario):
         request, answer = one.command, one.answer
+        if request.code in SENDS and one.to_broker and answer is None and "b" in request.ext_fields:
+            unanswered[request.ext_fields["b"], int(request.ext_fields["e"])] += 1
         if answer is None or answer.code not in (0, 19, 20, 21):
             continue
         fields = request.ext_fields
@@ -240,7 +247,7 @@ def queue_ends_before(scenario: str, old: dict[int, Record]) -> dict[tuple[str, 
             key, end = (topic, int(queue_id)), int(answer.ext_fields["queueOffset"])
             if delay != "0":
                 key = SCHEDULE_TOPIC, int(delay) - 1
-            first[key] = min(first.get(key, end), end)
+            first[key] = min(first.get(key, end), end - unanswered[key])
         elif request.code in PULLS and topic:
             key = topic, int(fields["queueId"])
             told[key] = max(told.get(key, 0), int(answer.ext_fields["maxOffset"]))
@@ -445,10 +452,10 @@ async def live(scenario: str) -> Lived:
                         continue
                     put_what_others_made(broker, one.command)
                     answered[request.line].ours = await _answer(peer, clock, request.command)
-                elif one.to_broker and one.answer_to is not None:
+                elif one.to_broker and one.answer_to is not None and one.answer_to.command.code not in ASKED_ELSEWHERE:
                     asked = await _asked(peer, one.answer_to.command.code)
                     peer.send(dataclasses.replace(one.command, opaque=asked.opaque).encode())
-                elif not one.to_broker:
+                elif not one.to_broker and one.command.code not in ASKED_ELSEWHERE:
                     lived.told_there.append((one.connection, one.command.code, str(one.command.ext_fields)))
             for number, peer in peers.items():
                 lived.told_here += [(number, told.code, str(told.ext_fields)) for told in peer.requests]

@@ -11,7 +11,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from orbitmq.cli import app
+from orbitmq.cli import VERBS, app_with
 
 WIDTH = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
 
@@ -35,7 +35,7 @@ class Ran:
 
 def run(*arguments: object, stdin: str | None = None) -> Ran:
     """Run the command in this process. Not while a store is open here: asking for its lock would drop it."""
-    result = CliRunner(env=WIDTH).invoke(app, [str(argument) for argument in arguments], input=stdin)
+    result = CliRunner(env=WIDTH).invoke(app_with(VERBS), [str(argument) for argument in arguments], input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Ran(result.exit_code, result.stdout, result.stderr)

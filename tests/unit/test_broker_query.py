@@ -234,8 +234,8 @@ async def test_units_that_a_real_broker_extended_are_shown_with_what_they_say(tm
     ) as broker:
         async with broker.client() as client:
             await client.beat(heartbeat("c1", consumer("g_sql2", sql("TopicSql", "price > 1"))))
-            answer = await client.ask(
-                code=UNITS, topic="TopicSql", queueId="0", index="0", count="3", consumerGroup="g_sql2"
+            answer = await client.asks(
+                UNITS, topic="TopicSql", queueId="0", index="0", count="3", consumerGroup="g_sql2"
             )
         assert answer.body is not None
         shown = QueryConsumeQueueResponseBody.decode(answer.body).queue_data

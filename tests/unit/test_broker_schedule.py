@@ -428,6 +428,16 @@ async def test_what_came_due_while_the_broker_was_away_comes_at_once(delays: Del
     assert again.bodies() == [b"hello"]
 
 
+def test_after_a_kill_a_message_may_come_twice_and_never_not_at_all(delays: Delays) -> None:
+    delays.send(1, b"one")
+    delays.wait(1000)
+    delays.send(1, b"two")
+    after = open_again(delays, delays.disk.kill())
+    after.wait(1000)
+    assert after.bodies() == [b"one", b"one", b"two"]
+    assert after.service.offsets == {1: 2}
+
+
 async def test_offsets_are_kept_only_of_what_is_on_the_disk(delays: Delays) -> None:
     delays.send(1)
     delays.store.flush()

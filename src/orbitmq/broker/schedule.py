@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.broker")
 
-TURN_RECORDS = 64
+TURN_RECORDS = 32
 TURN_BYTES = 256 * 1024
 """What is delivered in one turn of the loop: about a millisecond, so that a million messages that are due at once
 come out as fast as the machine can, between the requests of clients."""
@@ -130,9 +130,9 @@ class ScheduleService:
             properties = without(properties, _TIMERS)
         properties = with_property(properties, _REAL_TOPIC, topic.encode("utf-8", "replace"))
         properties = with_property(properties, _REAL_QUEUE_ID, b"%d" % queue_id)
+        self.offsets.setdefault(level.number, level.offset)
         if level.look_at is None:
             level.look_at = self._clock.now_ms() + level.delay_ms
-            self.offsets.setdefault(level.number, level.offset)
             if self._is_running and level.look_at < self._wakes_at:
                 self._wake_at(level.look_at)
         return SCHEDULE_TOPIC, level.number - 1, properties
@@ -263,7 +263,9 @@ class ScheduleService:
             level.look_at = now + RETRY_MS
         if level.look_at is None and queue.next_offset > queue.end:
             level.look_at = now + RETRY_MS  # in the log already, and shown after a flush
-        if level.offset > offset or (level.look_at is not None and level.number not in self.offsets):
+        if level.look_at is not None:
+            self.offsets.setdefault(level.number, level.offset)
+        if level.offset != self.offsets.get(level.number, 0):
             self._note_offset(level)
         return count, size
 

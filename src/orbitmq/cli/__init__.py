@@ -5,11 +5,6 @@ return is shown here as tables for people or, with ``--json``, as JSON for machi
 when there is a problem, 2 when the command was not understood.
 """
 
-from orbitmq.cli.app import app
+from orbitmq.cli.app import VERBS, app_with, main
 
-__all__ = ["app", "main"]
-
-
-def main() -> None:
-    """What the installed command runs."""
-    app()
+__all__ = ["VERBS", "app_with", "main"]

@@ -1,27 +1,48 @@
-"""The root of the command: its options and its groups of verbs."""
+"""The root of the command: its options, and its verbs, of which the one that is typed is loaded."""
 
-from typing import Annotated
+import importlib
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import typer
 
 from orbitmq import __version__
-from orbitmq.cli.broker import broker
-from orbitmq.cli.nameserver import nameserver
-from orbitmq.cli.serve import serve
-from orbitmq.cli.store import store_app
-from orbitmq.cli.tour import tour
 
-app = typer.Typer(
-    name="orbitmq",
-    help="OrbitMQ: a message queue that is RocketMQ at every seam.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(store_app, name="store")
-app.command()(tour)
-app.command()(serve)
-app.command()(nameserver)
-app.command()(broker)
+VERBS = {
+    "serve": "orbitmq.cli.serve:serve",
+    "nameserver": "orbitmq.cli.nameserver:nameserver",
+    "broker": "orbitmq.cli.broker:broker",
+    "store": "orbitmq.cli.store:store_app",
+    "tour": "orbitmq.cli.tour:tour",
+}
+"""What is behind each verb. A broker need not wait for the code that verifies stores, nor the other way round."""
+
+
+def app_with(verbs: Iterable[str]) -> typer.Typer:
+    """The command, with these verbs."""
+    app = typer.Typer(
+        name="orbitmq",
+        help="OrbitMQ: a message queue that is RocketMQ at every seam.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(options)
+    for verb in verbs:
+        module, name = VERBS[verb].split(":")
+        action: Any = getattr(importlib.import_module(module), name)
+        if isinstance(action, typer.Typer):
+            app.add_typer(action, name=verb)
+        else:
+            app.command(verb)(action)
+    return app
+
+
+def main() -> None:
+    """What the ``orbitmq`` command runs."""
+    typed = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    # A word that is no verb gets the list of those there are.
+    app_with([typed] if typed in VERBS else VERBS)()
 
 
 def _show_version(asked: bool) -> None:
@@ -30,7 +51,6 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: Annotated[
         bool,

@@ -11,12 +11,15 @@ import codecs
 import functools
 from typing import TYPE_CHECKING
 
-import numpy as np
+from orbitmq.lazily import lazy_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     import numpy.typing as npt
+else:
+    np = lazy_module("numpy")
 
 _MASK = 0xFFFFFFFF
 _SIGN = 0x80000000
@@ -27,8 +30,11 @@ _SHORT = 24
 _WIDEST = 512
 """The longest text that is padded for ``hash_many``; one outlier must not widen the whole table."""
 
-_POWERS = np.array([pow(31, n, 1 << 32) for n in range(_WIDEST)][::-1], dtype=np.uint32)
-"""31**511 … 31**1, 1 modulo 2**32: the weights of a text of n units are the last n of them."""
+
+@functools.cache
+def _powers() -> npt.NDArray[np.uint32]:
+    """31**511 … 31**1, 1 modulo 2**32: the weights of a text of n units are the last n of them."""
+    return np.array([pow(31, n, 1 << 32) for n in range(_WIDEST)][::-1], dtype=np.uint32)
 
 
 def decode_utf8(data: bytes) -> str:
@@ -73,7 +79,7 @@ def hash_many(texts: Sequence[bytes]) -> npt.NDArray[np.int32]:
         # UTF-8 never needs fewer bytes than UTF-16 needs units, so the width still suffices.
         wide = [decode_utf8(text).encode("utf-16-be").rjust(2 * longest, b"\0") for text in texts]
         units = np.frombuffer(b"".join(wide), ">u2").reshape(-1, longest)
-    hashes: npt.NDArray[np.uint32] = units.astype(np.uint32) @ _POWERS[_WIDEST - longest :]
+    hashes: npt.NDArray[np.uint32] = units.astype(np.uint32) @ _powers()[_WIDEST - longest :]
     return hashes.view(np.int32)
 
 
@@ -97,11 +103,11 @@ def _hash_units(units: bytes | npt.NDArray[np.uint16]) -> int:
         return value & _MASK
     numbers = (np.frombuffer(units, np.uint8) if isinstance(units, bytes) else units).astype(np.uint32)
     if len(numbers) <= _WIDEST:
-        return int(numbers @ _POWERS[_WIDEST - len(numbers) :])
+        return int(numbers @ _powers()[_WIDEST - len(numbers) :])
     value = 0
     for start in range(0, len(numbers), _WIDEST):
         part = numbers[start : start + _WIDEST]
-        value = value * pow(31, len(part), 1 << 32) + int(part @ _POWERS[_WIDEST - len(part) :])
+        value = value * pow(31, len(part), 1 << 32) + int(part @ _powers()[_WIDEST - len(part) :])
     return value & _MASK
 
 

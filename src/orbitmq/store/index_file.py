@@ -24,18 +24,20 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from orbitmq.lazily import lazy_module
 from orbitmq.store.errors import StoreDamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy as np
     import numpy.typing as npt
 
     from orbitmq.store.disk import Disk, MappedFile
 
     Ints = npt.NDArray[np.int64]
+else:
+    np = lazy_module("numpy")
 
 HEADER_SIZE = 40
 SLOT_SIZE = 4
@@ -61,8 +63,8 @@ _BLOCK = 1 << 16
 _HEADER = struct.Struct(">qqqqIi")
 _ENTRY = struct.Struct(">iqii")
 _SLOT = struct.Struct(">i")
-_SLOT_TYPE = np.dtype(">i4")
-ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("diff", ">i4"), ("prev", ">i4")])
+_SLOT_TYPE = ">i4"
+ENTRY_TYPE = [("hash", ">i4"), ("offset", ">i8"), ("diff", ">i4"), ("prev", ">i4")]
 
 
 def file_size(slots: int, entries: int) -> int:

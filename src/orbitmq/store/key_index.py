@@ -16,8 +16,7 @@ import operator
 import re
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from orbitmq.lazily import lazy_module
 from orbitmq.protocol.java import decode_utf8, index_hash, index_hashes
 from orbitmq.store.errors import DiskFaultError, FlushFailedError
 from orbitmq.store.index_file import FEW, HEADER_SIZE, IndexFile, IndexHeader, check_size
@@ -26,11 +25,14 @@ from orbitmq.store.index_part import IndexPart, IndexSync
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
     import numpy.typing as npt
 
     from orbitmq.store.clock import Clock
     from orbitmq.store.disk import Disk
     from orbitmq.store.index_file import IndexEntry
+else:
+    np = lazy_module("numpy")
 
 TAG_TYPE = "T"
 """The index type under which tags are asked for; all other types are keys."""
