@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from broker_replay import OF_RECORDS, OF_THIS_RUN, SENDS
+from broker_replay import OF_RECORDS, SENDS, is_of_this_run
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.fastjson import loads
@@ -38,8 +38,8 @@ _PORT = re.compile(r"(?<=\d\.\d\.\d\.\d:)\d+|(?<=127\.0\.0\.1:)\d+")
 _JAVA_ERROR = re.compile(r"^(java|org\.apache)\.[\w.]+(Exception|Error)\b")
 
 
-def differences(exchange: Exchange) -> Iterator[str]:
-    """What is not the same, in words."""
+def differences(exchange: Exchange, kept: set[int]) -> Iterator[str]:
+    """What is not the same, in words. ``kept`` are the places in the log that are the same."""
     theirs, ours = exchange.theirs, exchange.ours
     if theirs is None:
         return
@@ -53,7 +53,7 @@ def differences(exchange: Exchange) -> Iterator[str]:
     yield from _remark_differences(ours.remark, theirs.remark)
     yield from _field_differences(exchange, ours.ext_fields, theirs.ext_fields)
     if ours.code == theirs.code:
-        yield from _body_differences(exchange, ours.body, theirs.body)
+        yield from _body_differences(exchange.request.code, ours.body, theirs.body, kept)
 
 
 def _remark_differences(ours: str | None, theirs: str | None) -> Iterator[str]:
@@ -81,16 +81,15 @@ def _field_differences(exchange: Exchange, ours: dict[str, str], theirs: dict[st
             yield f"{name}={ours[name]} instead of {theirs[name]}"
 
 
-def _body_differences(exchange: Exchange, ours: bytes | None, theirs: bytes | None) -> Iterator[str]:
+def _body_differences(code: int, ours: bytes | None, theirs: bytes | None, kept: set[int]) -> Iterator[str]:
     if ours is None or theirs is None:
         if ours != theirs:
             yield f"body {ours!r} instead of {theirs!r}"
         return
-    code = exchange.request.code
     if code == RequestCode.GET_BROKER_RUNTIME_INFO:
         yield from _runtime_differences(loads(ours)["table"], loads(theirs)["table"])
     elif code in OF_RECORDS:
-        yield from _record_differences(list(iter_records(ours)), list(iter_records(theirs)))
+        yield from _record_differences(list(iter_records(ours)), list(iter_records(theirs)), kept)
     elif code == RequestCode.GET_BROKER_CONFIG:
         yield from _setting_differences(parse_conf(ours.decode()), parse_conf(theirs.decode()))
     else:
@@ -103,19 +102,31 @@ def _body_differences(exchange: Exchange, ours: bytes | None, theirs: bytes | No
         yield from json_differences(mine, captured, "body")
 
 
-def _record_differences(ours: list[Record], theirs: list[Record]) -> Iterator[str]:
+def _record_differences(ours: list[Record], theirs: list[Record], kept: set[int]) -> Iterator[str]:
     if len(ours) != len(theirs):
         yield f"{len(ours)} messages instead of {len(theirs)}"
     for mine, captured in zip(ours, theirs, strict=False):
         for name in (
             "topic", "queue_id", "queue_offset", "magic", "flag", "sys_flag", "born_timestamp", "store_host",
-            "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "physical_offset",
+            "reconsume_times", "prepared_transaction_offset", "body_crc", "body",
         ):  # fmt: skip
             if getattr(mine, name) != getattr(captured, name):
                 yield f"{name} {getattr(mine, name)!r} instead of {getattr(captured, name)!r}"
-        # Java's properties are in the order of a hash table.
-        if parse(mine.properties) != parse(captured.properties) or len(mine.properties) != len(captured.properties):
-            yield f"properties {parse(mine.properties)} instead of {parse(captured.properties)}"
+        if captured.physical_offset in kept and mine.physical_offset != captured.physical_offset:
+            yield f"the record is at {mine.physical_offset} instead of {captured.physical_offset}"
+        yield from _property_differences(mine.properties, captured.properties)
+
+
+def _property_differences(ours: bytes, theirs: bytes) -> Iterator[str]:
+    mine, captured = parse(ours), parse(theirs)
+    if len(mine.get("UNIQ_KEY", "")) != len(captured.get("UNIQ_KEY", "")):
+        # A key that the broker made: from its address, which was of IPv6 there.
+        mine["UNIQ_KEY"] = captured["UNIQ_KEY"]
+    elif len(ours) != len(theirs):
+        yield f"properties of {len(ours)} bytes instead of {len(theirs)}"
+    # Java's are in the order of a hash table.
+    if mine != captured:
+        yield f"properties {mine} instead of {captured}"
 
 
 def _runtime_differences(ours: dict[str, str], theirs: dict[str, str]) -> Iterator[str]:
@@ -129,11 +140,9 @@ def _runtime_differences(ours: dict[str, str], theirs: dict[str, str]) -> Iterat
 
 
 def _setting_differences(ours: dict[str, str], theirs: dict[str, str]) -> Iterator[str]:
-    if ours.keys() != theirs.keys():
-        yield f"settings {sorted(ours.keys() - theirs.keys())} instead of {sorted(theirs.keys() - ours.keys())}"
-    for key in ours.keys() & theirs.keys() - set(OF_THIS_RUN):
-        if ours[key] != theirs[key]:
-            yield f"{key}={ours[key]} instead of {theirs[key]}"
+    for key in ours.keys() | theirs.keys():
+        if not is_of_this_run(key) and ours.get(key) != theirs.get(key):
+            yield f"{key}={ours.get(key)} instead of {theirs.get(key)}"
 
 
 def json_differences(ours: Any, theirs: Any, path: str) -> Iterator[str]:

@@ -109,11 +109,15 @@ class BrokerPeer(RawPeer):
 
     async def answer_to(self, opaque: int, patience: float = PATIENCE) -> Command:
         """The answer to a request that was sent. Raises TimeoutError."""
+        await self.has_answer_to(opaque, patience)
+        return self.answers.pop(opaque)
+
+    async def has_answer_to(self, opaque: int, patience: float = PATIENCE) -> None:
+        """Wait for an answer, and leave it to whoever wants it. Raises TimeoutError."""
         async with asyncio.timeout(patience):
             while opaque not in self.answers:
                 self._heard.clear()
                 await self._heard.wait()
-        return self.answers.pop(opaque)
 
     async def leave(self) -> None:
         self._listening.cancel()

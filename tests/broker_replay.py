@@ -16,7 +16,7 @@ import functools
 import gzip
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker_ends import BrokerPeer, running_broker
 from orbitmq.protocol.bodies import RegisterBrokerBody, SubscriptionGroupWrapper, TopicConfig, is_compressed
@@ -57,10 +57,16 @@ BINARY_LIFE = (
 LIVES = (JSON_LIFE, BINARY_LIFE)
 """The scenarios of the two brokers that were captured, in their order."""
 
+MADE_BESIDE = "%RETRY%GG_"
+"""Topics of groups that a proxy created while tools were captured."""
+
 BEFORE_RECORDS = "Before"
 """A topic for what lay between the records that the capture knows of."""
 
 LEAST_RECORD = 91 + len(BEFORE_RECORDS)
+SECOND = 1000
+"""Milliseconds. A connection without a further frame is closed then, as the captured ones were."""
+
 SENDS = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 OF_RECORDS = PULLS | {RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID}
@@ -90,9 +96,13 @@ ELSEWHERE = frozenset(
 ASKED_ELSEWHERE = frozenset({RequestCode.CHECK_TRANSACTION_STATE, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT})
 """What a broker that does it asks of clients."""
 
-STORE_PORT = 14911
-OF_THIS_RUN = ("bindAddress", "brokerIP2", "listenPort", "haListenPort", "namesrvAddr", "rocketmqHome")
-"""Settings of the captured broker that are about the machine it ran on. Paths and sizes of files are others here."""
+PORTS = dict(zip(LIVES, (14911, 17911), strict=True))
+
+
+def is_of_this_run(key: str) -> bool:
+    """Settings about the machine, the paths and the sizes of files, which are others here."""
+    machine = ("bindAddress", "brokerIP2", "listenPort", "haListenPort", "namesrvAddr", "rocketmqHome", "maxIndexNum")
+    return key in machine or key.startswith(("storePath", "mappedFileSize"))
 
 
 @dataclasses.dataclass(slots=True)
@@ -143,11 +153,12 @@ def _lines(scenario: str) -> Iterator[tuple[int, dict[str, object]]]:
 
 
 @functools.cache
-def captured_settings() -> dict[str, str]:
-    """The settings of the broker that was captured, as it told them."""
-    body = next(one.answer.body for one in frames("admin") if one.command.code == 26 and one.answer is not None)
-    assert body is not None
-    return parse_conf(body.decode())
+def captured_settings(scenario: str) -> dict[str, str]:
+    """The settings of the broker that was captured, as it told them; nobody asked but in two scenarios."""
+    for one in frames("admin2" if scenario == "admin2" else "admin"):
+        if one.command.code == RequestCode.GET_BROKER_CONFIG and one.answer is not None and one.answer.body:
+            return parse_conf(one.answer.body.decode())
+    raise AssertionError("nobody asked")
 
 
 @functools.cache
@@ -167,19 +178,23 @@ def registered(scenario: str) -> tuple[dict[str, TopicConfig], ...]:
     return tuple(tables)
 
 
+def life_of(scenario: str) -> tuple[str, ...]:
+    return next(life for life in LIVES if scenario in life)
+
+
 def topics_before(scenario: str) -> dict[str, TopicConfig]:
     """Those of the next registration of all topics, but for those that are registered one by one until then.
 
     Settings are those of the last registration before, for they may be changed in the scenario.
     """
-    life = next(one for one in LIVES if scenario in one)
+    life = life_of(scenario)
     at = life.index(scenario)
     known = {name: config for earlier in life[:at] for table in registered(earlier) for name, config in table.items()}
     created: set[str] = set()
     for table in (table for later in life[at:] for table in registered(later)):
         if len(table) > 1:
             return {name: known.get(name, config) for name, config in table.items() if name not in created}
-        created |= table.keys() - known.keys()
+        created |= {name for name in table.keys() - known.keys() if not name.startswith(MADE_BESIDE)}
     return {name: config for name, config in known.items() if name not in created}
 
 
@@ -254,16 +269,42 @@ def queue_ends_before(scenario: str, old: dict[int, Record]) -> dict[tuple[str, 
         elif request.code == RequestCode.GET_MAX_OFFSET and topic and not answer.code:
             key = topic, int(fields["queueId"])
             told[key] = max(told.get(key, 0), int(answer.ext_fields["offset"]))
-        elif request.code in (RequestCode.GET_CONSUME_STATS, RequestCode.GET_TOPIC_STATS_INFO) and answer.body:
+        elif request.code == RequestCode.GET_ALL_DELAY_OFFSET and answer.body:
+            for level, end in loads(answer.body)["offsetTable"].items():
+                told[SCHEDULE_TOPIC, int(level) - 1] = end
+        elif request.code == RequestCode.CONSUMER_SEND_MSG_BACK and fields["delayLevel"] > "0":
+            unanswered[SCHEDULE_TOPIC, int(fields["delayLevel"]) - 1] += 1
+        elif request.code == RequestCode.GET_TOPIC_STATS_INFO and answer.body:
             for queue, stats in loads(answer.body)["offsetTable"].items():
                 at = dict(queue.items)
                 key = at["topic"], at["queueId"]
-                told[key] = max(told.get(key, 0), stats.get("brokerOffset", stats.get("maxOffset", 0)))
+                told[key] = max(told.get(key, 0), stats["maxOffset"])
+        for _, topic, queue_id, stats in progress_in(one):
+            told[topic, queue_id] = max(told.get((topic, queue_id), 0), stats["brokerOffset"])
     return {**told, **first}
 
 
-def make_records(broker: Broker, scenario: str) -> None:
-    """Records that clients read without having sent them, where they were, and others in place of the rest."""
+def progress_in(one: Frame) -> Iterator[tuple[str, str, int, dict[str, int]]]:
+    """What tools were told about how far groups had consumed: group, topic, queue id, offsets."""
+    if one.answer is None or one.answer.body is None:
+        return
+    tables: list[tuple[str, dict[str, Any]]] = []
+    if one.command.code == RequestCode.GET_CONSUME_STATS:
+        tables = [(one.command.ext_fields["consumerGroup"], loads(one.answer.body))]
+    elif one.command.code == RequestCode.GET_BROKER_CONSUME_STATS:
+        by_group = loads(one.answer.body)["consumeStatsList"]
+        tables = [(group, table) for some in by_group for group, all_ in some.items() for table in all_]
+    for group, table in tables:
+        for queue, stats in table["offsetTable"].items():
+            at = dict(queue.items)
+            yield group, at["topic"], at["queueId"], stats
+
+
+def make_records(broker: Broker, scenario: str) -> set[int]:
+    """Records that clients read without having sent them, where they were, and others in place of the rest.
+
+    Returns the places of the first.
+    """
     store = broker.store
     sent = [place for one in frames(scenario) if (place := place_of(one)) is not None]
     begin = start_ms(scenario)
@@ -292,7 +333,8 @@ def make_records(broker: Broker, scenario: str) -> None:
     for (topic, queue_id), end in ends.items():
         fill(topic, queue_id, end)
         if topic == SCHEDULE_TOPIC:
-            broker.schedule.levels[queue_id + 1].offset = end
+            broker.schedule.levels[queue_id + 1].offset = broker.schedule.offsets[queue_id + 1] = end
+    return set(old)
 
 
 @functools.cache
@@ -324,31 +366,51 @@ def pad(broker: Broker, place: int) -> None:
 def make_offsets(broker: Broker, scenario: str) -> None:
     """What groups had consumed, as far as somebody asked before it was set."""
     settled: set[tuple[str, str, int]] = set()
+    pulled: set[tuple[str, str, int]] = set()
+    offsets = broker.offsets
+
+    def commit(key: tuple[str, str, int], offset: int) -> None:
+        if key not in settled:
+            offsets.commit(*key, offset)
+        settled.add(key)
+
     for one in frames(scenario):
-        if one.answer is None and not one.command.is_oneway:
-            continue
-        fields = one.command.ext_fields
-        if one.command.code == RequestCode.QUERY_CONSUMER_OFFSET and one.answer is not None:
+        request, answer = one.command, one.answer
+        fields = request.ext_fields
+        if request.code in PULLS | {RequestCode.UPDATE_CONSUMER_OFFSET} and one.to_broker and "topic" in fields:
             key = fields["consumerGroup"], fields["topic"], int(fields["queueId"])
-            offset = int(one.answer.ext_fields.get("offset", -1))
+            (pulled if request.code in PULLS else settled).add(key)
+        if answer is None:
+            continue
+        if request.code == RequestCode.QUERY_CONSUMER_OFFSET:
+            key = fields["consumerGroup"], fields["topic"], int(fields["queueId"])
+            offset = int(answer.ext_fields.get("offset", -1))
             # A group that never consumed a queue begins at 0 too, if there is something at 0.
-            if key not in settled and (offset > 0 or (offset == 0 and broker.store.max_offset(*key[1:]) == 0)):
-                broker.offsets.commit(*key, offset)
+            if offset > 0 or (offset == 0 and broker.store.max_offset(*key[1:]) == 0):
+                commit(key, offset)
             settled.add(key)
-        elif one.command.code == RequestCode.UPDATE_CONSUMER_OFFSET and "topic" in fields:
-            settled.add((fields["consumerGroup"], fields["topic"], int(fields["queueId"])))
-        elif one.command.code == RequestCode.GET_CONSUME_STATS and one.answer is not None and one.answer.body:
-            for queue, stats in loads(one.answer.body)["offsetTable"].items():
-                at = dict(queue.items)
-                key = fields["consumerGroup"], at["topic"], at["queueId"]
-                if key not in settled and stats["consumerOffset"] > 0:
-                    broker.offsets.commit(*key, stats["consumerOffset"])
-                settled.add(key)
-        elif one.command.code == RequestCode.QUERY_TOPIC_CONSUME_BY_WHO and one.answer is not None and one.answer.body:
-            for group in loads(one.answer.body)["groupList"]:
-                key = group, fields["topic"], 0
-                if not broker.offsets.of_group(group, fields["topic"]) and key not in settled:
-                    broker.offsets.commit(*key, 0)
+        for group, topic, queue_id, stats in progress_in(one):
+            key = group, topic, queue_id
+            if stats["consumerOffset"] > 0 or stats["lastTimestamp"] > 0:
+                commit(key, stats["consumerOffset"])
+            if key not in pulled and request.code == RequestCode.GET_CONSUME_STATS and stats["pullOffset"] > 0:
+                offsets.commit_pull(*key, stats["pullOffset"])
+        if request.code == RequestCode.GET_ALL_CONSUMER_OFFSET and answer.body is not None:
+            body = loads(answer.body)
+            for name, put, known in (
+                ("offsetTable", offsets.commit, settled),
+                ("pullOffsetTable", offsets.commit_pull, pulled),
+            ):
+                for at, queues in body[name].items():
+                    topic, _, group = at.partition("@")
+                    for queue_id, offset in queues.items():
+                        if (group, topic, int(queue_id)) not in known:
+                            put(group, topic, int(queue_id), offset)
+        if request.code == RequestCode.QUERY_TOPIC_CONSUME_BY_WHO and answer.body is not None:
+            topic = fields["topic"]
+            for group in loads(answer.body)["groupList"]:
+                if not offsets.of_group(group, topic) and (group, topic) not in NOTHING_CONSUMED:
+                    commit((group, topic, 0), 0)
 
 
 def make_groups(broker: Broker, scenario: str) -> None:
@@ -371,6 +433,10 @@ def make_stats(broker: Broker, scenario: str) -> None:
                 broker.stats.got(group, topic, 0, 1, 100)
 
 
+NOTHING_CONSUMED = frozenset({("CG_hb", "T_basic2"), ("CG_sqlbad", "T_sql")})
+"""Groups that the captured broker named as consumers of a topic without offsets and without clients."""
+
+
 # Living through it
 
 
@@ -390,14 +456,21 @@ class Exchange:
         return f"{self.scenario}:{self.line}"
 
 
+Told = tuple[int, int, tuple[tuple[str, str], ...]]
+"""A request of the broker: connection, code, fields."""
+
+
 @dataclasses.dataclass(slots=True)
 class Lived:
     """All that happened."""
 
     exchanges: list[Exchange] = dataclasses.field(default_factory=list)
     skipped: list[Frame] = dataclasses.field(default_factory=list)
-    told_there: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
-    told_here: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
+    kept: set[int] = dataclasses.field(default_factory=set)
+    """Places in the log at which the same messages are as then."""
+    told_there: list[Told] = dataclasses.field(default_factory=list)
+    told_here: list[Told] = dataclasses.field(default_factory=list)
+    """What the broker asked or told its clients."""
 
 
 def is_elsewhere(request: Command) -> bool:
@@ -411,21 +484,24 @@ def is_elsewhere(request: Command) -> bool:
 async def live(scenario: str) -> Lived:
     begin = start_ms(scenario)
     clock = ManualClock(begin - 1000)
-    settings = {key: text for key, text in captured_settings().items() if key not in OF_THIS_RUN}
-    for key in [key for key in settings if key.startswith(("storePath", "mappedFileSize", "maxIndex", "maxHash"))]:
-        del settings[key]
+    settings = {key: text for key, text in captured_settings(scenario).items() if not is_of_this_run(key)}
     lived = Lived()
-    async with running_broker(clock=clock, store_port=STORE_PORT, **settings) as broker:
+    async with running_broker(clock=clock, store_port=PORTS[life_of(scenario)], **settings) as broker:
         broker.topics.update(*topics_before(scenario).values())
         make_groups(broker, scenario)
-        make_records(broker, scenario)
+        lived.kept |= make_records(broker, scenario)
         make_offsets(broker, scenario)
         make_stats(broker, scenario)
         async with contextlib.AsyncExitStack() as stack:
+            last_times = {one.connection: one.time_ms for one in frames(scenario)}
             peers: dict[int, BrokerPeer] = {}
             answered: dict[int, Exchange] = {}
             for one in frames(scenario):
                 clock.advance(max(0, begin + one.time_ms - clock.now_ms()))
+                for gone in [number for number, last in last_times.items() if last + SECOND < one.time_ms]:
+                    del last_times[gone]
+                    lived.told_here += told_to(gone, peers[gone])
+                    await leave(broker, peers.pop(gone))
                 if one.connection not in peers:
                     peers[one.connection] = await stack.enter_async_context(
                         BrokerPeer.of(broker, vip=one.is_vip)
@@ -446,6 +522,11 @@ async def live(scenario: str) -> Lived:
                     peer.send(one.wire)
                     if one.command.is_oneway or one.answer is None:
                         await asyncio.sleep(0.002)
+                    elif place is not None:
+                        # The next message is put behind it.
+                        await peer.has_answer_to(one.command.opaque)
+                        if not exchange.is_moved:
+                            lived.kept.add(place)
                 elif not one.to_broker and one.command.is_response:
                     request = one.answer_to
                     if request is None or request.line not in answered:
@@ -456,10 +537,25 @@ async def live(scenario: str) -> Lived:
                     asked = await _asked(peer, one.answer_to.command.code)
                     peer.send(dataclasses.replace(one.command, opaque=asked.opaque).encode())
                 elif not one.to_broker and one.command.code not in ASKED_ELSEWHERE:
-                    lived.told_there.append((one.connection, one.command.code, str(one.command.ext_fields)))
+                    lived.told_there.append(told(one.connection, one.command))
             for number, peer in peers.items():
-                lived.told_here += [(number, told.code, str(told.ext_fields)) for told in peer.requests]
+                lived.told_here += told_to(number, peer)
     return lived
+
+
+def told(connection: int, command: Command) -> Told:
+    return connection, command.code, tuple(sorted(command.ext_fields.items()))
+
+
+def told_to(connection: int, peer: BrokerPeer) -> list[Told]:
+    return [told(connection, command) for command in peer.requests]
+
+
+async def leave(broker: Broker, peer: BrokerPeer) -> None:
+    """Close a connection, and wait until the broker knows."""
+    address = peer.address
+    await peer.leave()
+    await eventually(lambda: address not in {known.remote_address for known in broker.connections})
 
 
 def put_what_others_made(broker: Broker, answer: Command | None, now_ms: int = 1 << 62) -> None:

@@ -47,7 +47,7 @@ def server(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run; its figures say little.")] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Every size, shape and kind of header; takes two hours.")
+        bool, typer.Option("--full", help="Every size, shape and kind of header; takes 1½ hours.")
     ] = False,
     json_to: Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")] = None,
     markdown_to: Annotated[str | None, typer.Option("--markdown", help="Write Markdown to this file.")] = None,

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from bench.server.measures import CPU, P50, P99, P999, RATE, Sample
 from bench.server.systems import QUEUES
-from peers.cache import filled
+from peers.cache import filled, is_filled
 from peers.process import PeerError, PeerProcess, run
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def finding(said: bytes) -> Finding:
 
 def unavailable() -> str | None:
     """None if the program can be built and run here, otherwise the reason in one sentence."""
-    if shutil.which("go") is None:
+    if not is_filled(_cache_name()) and shutil.which("go") is None:
         return "building the raw load takes Go (go), which is not on the PATH"
     try:
         program()
@@ -83,14 +83,17 @@ def unavailable() -> str | None:
 
 def program() -> Path:
     """The program, built once for these sources."""
-    sources = sorted(path for path in _SOURCES.iterdir() if path.suffix in {".go", ".mod"})
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
 
     def build(folder: Path) -> None:
         command = ["go", "build", "-C", str(_SOURCES), "-trimpath", "-o", str(folder / _PROGRAM), "."]
         run(command, environment=_GO_ENVIRONMENT, seconds=_BUILD_SECONDS)
 
-    return filled(f"bench-load-{digest}", build) / _PROGRAM
+    return filled(_cache_name(), build) / _PROGRAM
+
+
+def _cache_name() -> str:
+    sources = sorted(path for path in _SOURCES.iterdir() if path.suffix in {".go", ".mod"})
+    return f"bench-load-{hashlib.sha256(b''.join(path.read_bytes() for path in sources)).hexdigest()[:12]}"
 
 
 def fill(load: RawLoad, server: Server, messages: int) -> None:

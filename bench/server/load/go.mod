@@ -1,3 +1,3 @@
 module orbitmq/bench/server/load
 
-go 1.19
+go 1.20

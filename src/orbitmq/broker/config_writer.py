@@ -60,8 +60,14 @@ class ConfigWriter:
         self._stopping.set()
         if self._writing is not None:
             await self._writing
-        while self._changed:
-            await self._write_next()
+        waiting, self._waiting = self._waiting, []
+        try:
+            while self._changed:
+                await self._write_next()
+        except DiskFaultError as error:
+            _settle(waiting, error)
+            raise
+        _settle(waiting, None)
 
     async def _write_all(self) -> None:
         try:

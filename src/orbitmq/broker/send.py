@@ -352,7 +352,7 @@ class SendRequests:
                 f"{self._store.config.max_message_size}B, msg properties length limit 32KB. ({error})"
             )
         if error.status is PutStatus.SERVICE_NOT_AVAILABLE:
-            return f"service not available now: {error}"
+            return self._flow.unavailable(str(error))
         return str(error)
 
 

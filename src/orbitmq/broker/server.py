@@ -159,7 +159,12 @@ class Broker:
         config, store, clock = self.settings.broker, self.store, self.clock
         self.clients = Clients(config, clock, self.filters)
         self.locks = QueueLocks(clock)
-        self.stats = BrokerStats(clock, config.broker_cluster_name, detailed=config.enable_detail_stat)
+        self.stats = BrokerStats(
+            clock,
+            config.broker_cluster_name,
+            detailed=config.enable_detail_stat,
+            max_idle_minutes=config.max_stats_idle_time_in_minutes,
+        )
         self.schedule = ScheduleService(config, store, self.writer, clock, self.stats, self.service.flushed)
         self.schedule.load()
         self.flow = SendFlow(config, store, clock)
