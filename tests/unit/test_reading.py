@@ -232,17 +232,23 @@ def test_an_answer_tells_how_far_its_reader_lags(store: MessageStore) -> None:
 # Slices
 
 
-def test_records_that_follow_each_other_share_one_slice_of_the_map(store: MessageStore) -> None:
+def test_records_that_follow_each_other_are_one_slice_of_the_map(store: MessageStore) -> None:
     send(store, 4)
-    send(store, 1, queue_id=1)
-    send(store, 2)
     result = store.get(TOPIC, 0, 0)
-    assert len(result.slices) == 2
-    assert all(piece.obj is store.log.files.mapped(0).buffer for piece in result.slices)
-    assert [len(piece) for piece in result.slices] == [
-        sum(record.size for record in served(result)[:4]),
-        sum(record.size for record in served(result)[4:]),
-    ]
+    assert [piece.obj for piece in result.slices] == [store.log.files.mapped(0).buffer]
+    assert len(result.slices[0]) == result.size == sum(record.size for record in served(result))
+
+
+def test_scattered_records_are_copied_together_while_they_are_small(tmp_path: Path) -> None:
+    with open_small(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
+        for size in (10, 40_000):
+            for queue_id in (0, 1, 0, 1, 0):
+                send(store, 1, queue_id=queue_id, size=size)
+        small = store.get(TOPIC, 0, 0, 3)
+        assert (len(small.slices), small.count) == (1, 3)
+        large = store.get(TOPIC, 0, 3, 3)
+        assert [piece.obj for piece in large.slices] == [store.log.files.mapped(0).buffer] * 3
+        assert [record.queue_offset for record in (*served(small), *served(large))] == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_slice_ends_with_its_file(tmp_path: Path) -> None:

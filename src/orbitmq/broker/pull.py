@@ -25,7 +25,7 @@ from orbitmq.protocol.hot import pull_fields
 from orbitmq.protocol.hot_answers import PullAnswers
 from orbitmq.protocol.record import properties_of
 from orbitmq.remoting.processing import RequestRefusedError
-from orbitmq.store.reading import MAX_PULL_BYTES, GetResult, GetStatus
+from orbitmq.store.reading import COPIED_MOST, MAX_PULL_BYTES, GetResult, GetStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,7 +168,9 @@ class PullRequests:
             topic_sys_flag=topic_config.topic_sys_flag,
             group_sys_flag=self._groups.configs[group].group_sys_flag,
         )
-        return [head, *result.slices] if result.slices else head
+        if result.size > COPIED_MOST:
+            return [head, *result.slices]
+        return b"".join((head, *result.slices))
 
     def _read(
         self,

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _FIXED = struct.Struct(">hBhiiI")
 _INT = struct.Struct(">I")
+_LETTER_FIELD = struct.Struct(">HBI")
+"""Key size, key and value size of a field whose key is one letter, as those of sends are."""
 _MIN_SIZE = _FIXED.size + 4
 
 
@@ -60,7 +62,11 @@ def decode_binary_header(header: bytes) -> Header:
 
 
 def _decode_fields(header: bytes, at: int) -> dict[str, str]:
-    fields: dict[str, str] = {}
+    if header[at:].isascii():
+        fields = _decode_ascii_fields(header, at)
+        if fields is not None:
+            return fields
+    fields = {}
     size = len(header)
     value_size_of = _INT.unpack_from
     # One character per byte: slices of it are the text already where that is ASCII, as nearly all of it is.
@@ -84,6 +90,33 @@ def _decode_fields(header: bytes, at: int) -> dict[str, str]:
     if not "".join(fields).isascii():
         return {_decode_latin(key): value for key, value in fields.items()}
     return fields
+
+
+def _decode_ascii_fields(header: bytes, at: int) -> dict[str, str] | None:
+    """The usual case: nothing but ASCII, sizes included. None if there is something unusual after all."""
+    fields: dict[str, str] = {}
+    size = len(header)
+    text = str(header, "latin-1")
+    unpack = _LETTER_FIELD.unpack_from
+    value_size_of = _INT.unpack_from
+    try:
+        while at < size:
+            key_size, _, value_size = unpack(header, at)
+            if key_size == 1:
+                key = text[at + 2]
+                value_at = at + 7
+            else:
+                key_end = at + 2 + key_size
+                key = text[at + 2 : key_end]
+                value_at = key_end + 4
+                (value_size,) = value_size_of(header, key_end)
+            at = value_at + value_size
+            value = text[value_at:at]
+            if value and key:
+                fields[key] = value
+    except struct.error:
+        return None
+    return fields if at == size else None
 
 
 def _decode_latin(text: str) -> str:

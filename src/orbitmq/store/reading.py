@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 MAX_PULL_BYTES = 128 * 1024 * 1024
 
+COPIED_MOST = 65536
+"""Records that do not follow each other in the log are copied together up to so many bytes."""
+
 
 class GetStatus(enum.Enum):
     """RocketMQ's outcomes of a read by queue offset (``GetMessageStatus``)."""
@@ -56,7 +59,8 @@ class GetResult:
     min_offset: int
     max_offset: int
     slices: list[memoryview] = dataclasses.field(default_factory=list)
-    """Records as they lie in the log; records that follow each other there share a slice."""
+    """Records as they lie in the log; records that follow each other there share a slice. Scattered small ones are
+    copied into one."""
     count: int = 0
     size: int = 0
     behind: int = 0
@@ -152,6 +156,12 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, high)
         if isinstance(queue, ConsumeQueue):
+            if (
+                matches_code is None
+                and matches_record is None
+                and self._collect_plainly(queue, result, offset, max_count, max_bytes)
+            ):
+                return result
             limit = max(self._config.max_filter_message_size // UNIT_SIZE, max_count)
             units = queue.read(offset, limit)
             if not units:
@@ -167,6 +177,54 @@ class Reader:
             candidates = self._batch_candidates(queue, offset, max_count)
         self._collect(queue, result, candidates, max_count, max(max_bytes, 1), matches_code, matches_record)
         return result
+
+    def _collect_plainly(
+        self, queue: ConsumeQueue, result: GetResult, offset: int, max_count: int, max_bytes: int
+    ) -> bool:
+        """The usual case without a step for each record: all are wanted, written here, in memory and in one file.
+
+        False if it is another case; ``result`` is then as it was. Offsets in the log grow along a queue, so what
+        holds for the first record and the last holds for those between.
+        """
+        config, log = self._config, self._log
+        most = max(min(max_count, config.max_transfer_count_on_message_in_memory), 1)
+        found = list(UNIT.iter_unpack(queue.read(offset, most)))
+        if not found:
+            return False
+        first = found[0][0]
+        end = log.committed
+        base = first - first % log.file_size
+        total = sum([unit[1] for unit in found])
+        if (
+            total >= FILLER_SIZE
+            or first < self.checked_from
+            or first < log.start
+            or end - first > self.memory_window
+        ):
+            return False
+        most_bytes = min(max_bytes, config.max_transfer_bytes_on_message_in_memory)
+        while total > most_bytes and len(found) > 1:
+            total -= found.pop()[1]
+        last, size, _ = found[-1]
+        stop = last + size
+        buffer = log.files.buffer_at(first)
+        if buffer is None or stop > end or stop > base + log.file_size:
+            return False
+        if total == stop - first or total > COPIED_MOST:
+            view = memoryview(buffer)
+            if total == stop - first:
+                result.slices = [view[first - base : stop - base]]
+            else:
+                result.slices = [view[at - base : at - base + size] for at, size, _ in found]
+        else:
+            # Many small pieces are cheaper copied once than handed on one by one.
+            result.slices = [memoryview(b"".join([buffer[at - base : at - base + size] for at, size, _ in found]))]
+        result.status = GetStatus.FOUND
+        result.count = len(found)
+        result.size = total
+        result.next_begin_offset = offset + len(found)
+        result.behind = end - last
+        return True
 
     @staticmethod
     def _batch_candidates(queue: BatchConsumeQueue, offset: int, max_count: int) -> Iterator[Candidate]:
