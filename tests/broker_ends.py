@@ -7,17 +7,19 @@ import contextlib
 import itertools
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nameserver_ends import as_text
 from orbitmq.broker.server import VIP_DISTANCE, Broker
 from orbitmq.broker.settings import load_settings
+from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import Command
+from orbitmq.remoting import ListenError
 from orbitmq.testing import ManualClock, MemoryDisk
 from remoting_ends import HOST, PATIENCE, RawPeer, decoded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
     from orbitmq.store.disk import Disk
 
@@ -26,7 +28,11 @@ ROOT = "/messages"
 SMALL = {"mappedFileSizeCommitLog": 1 << 21, "mappedFileSizeConsumeQueue": 20_000, "maxIndexNum": 10_000}
 """Files that a virtual disk makes without much memory."""
 
-_opaques = itertools.count(1)
+NOBODYS = 7_654_321
+"""A request code that nobody has."""
+
+_opaques = itertools.count(1 << 30)
+"""Far from those of captured requests, which are sent over the same connections."""
 
 
 @contextlib.asynccontextmanager
@@ -50,16 +56,29 @@ async def running_broker(
             **settings,
         }
     )
-    loaded, _ = load_settings(disk, None, texts)
-    loaded.set_listen_port(free_port_pair())
-    if store_port is not None:
-        loaded.store.listen_port = store_port
-    broker = Broker(loaded, disk=disk, clock=clock or ManualClock(T0))
-    await broker.start()
+    broker = await _started(texts, disk, clock or ManualClock(T0), store_port)
     try:
         yield broker
     finally:
         await broker.stop()
+
+
+async def _started(
+    texts: dict[str, str], disk: Disk, clock: ManualClock, store_port: int | None, attempts: int = 10
+) -> Broker:
+    settings, _ = load_settings(disk, None, texts)
+    settings.set_listen_port(free_port_pair())
+    if store_port is not None:
+        settings.store.listen_port = store_port
+    broker = Broker(settings, disk=disk, clock=clock)
+    try:
+        await broker.start()
+    except ListenError:
+        # Somebody else on this machine was faster with one of the ports.
+        if attempts == 1:
+            raise
+        return await _started(texts, disk, clock, store_port, attempts - 1)
+    return broker
 
 
 def free_port_pair() -> int:
@@ -80,8 +99,7 @@ class BrokerPeer(RawPeer):
         """What was answered and not yet asked for, by opaque."""
         self.requests: list[Command] = []
         """What the broker asked or told."""
-        self.replied: set[int] = set()
-        """Which of them, by opaque, were answered; this is kept by whoever answers."""
+        self._given_out: set[int] = set()
         self._heard = asyncio.Event()
         self._listening = asyncio.create_task(self._listen())
 
@@ -107,22 +125,39 @@ class BrokerPeer(RawPeer):
         self.send(Command(code, opaque, ext_fields=as_text(fields), body=body).encode())
         return await self.answer_to(opaque)
 
-    async def answer_to(self, opaque: int, patience: float = PATIENCE) -> Command:
+    async def answer_to(self, opaque: int) -> Command:
         """The answer to a request that was sent. Raises TimeoutError."""
-        await self.has_answer_to(opaque, patience)
+        while opaque not in self.answers:
+            await self._hear()
         return self.answers.pop(opaque)
 
-    async def has_answer_to(self, opaque: int, patience: float = PATIENCE) -> None:
-        """Wait for an answer, and leave it to whoever wants it. Raises TimeoutError."""
-        async with asyncio.timeout(patience):
-            while opaque not in self.answers:
-                self._heard.clear()
-                await self._heard.wait()
+    async def catch_up(self) -> None:
+        """Wait until the broker has looked at all that was sent, and what it answered at once is here.
+
+        Nobody serves this request, which is why it changes nothing.
+        """
+        answer = await self.asks(NOBODYS)
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+    async def asked(self, code: int) -> Command:
+        """What the broker asked of this client and was not given out here before."""
+        while True:
+            for request in self.requests:
+                if request.code == code and request.opaque not in self._given_out:
+                    self._given_out.add(request.opaque)
+                    return request
+            await self._hear()
 
     async def leave(self) -> None:
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
         await super().leave()
+
+    async def _hear(self) -> None:
+        """Wait for one more command."""
+        self._heard.clear()
+        async with asyncio.timeout(PATIENCE):
+            await self._heard.wait()
 
     async def _listen(self) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -135,5 +170,3 @@ class BrokerPeer(RawPeer):
                 else:
                     self.requests.append(command)
                 self._heard.set()
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from orbitmq.protocol.flags import ONEWAY, PULL_SUBSCRIPTION, PULL_SUSPEND
 from orbitmq.protocol.properties import encode, parse
 from orbitmq.protocol.record import iter_records
 from orbitmq.protocol.versions import CURRENT_VERSION
+from peers.ports import endpoint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -181,6 +183,16 @@ async def talking_to(broker: Broker, *, vip: bool = False) -> AsyncIterator[Talk
     async with Talker.of(broker, vip=vip) as client:
         assert isinstance(client, Talker)
         yield client
+
+
+@contextlib.asynccontextmanager
+async def talking_at(address: str) -> AsyncIterator[Talker]:
+    """A client of whatever listens there, which leaves at the end."""
+    client = Talker(*await asyncio.open_connection(*endpoint(address), limit=1 << 26))
+    try:
+        yield client
+    finally:
+        await client.leave()
 
 
 @contextlib.asynccontextmanager

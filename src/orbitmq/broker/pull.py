@@ -67,6 +67,8 @@ _CODES = {
 }
 _compiled = functools.lru_cache(maxsize=1024)(compile_subscription)
 _STATUS_TEXT = {status: status.value.encode() for status in GetStatus}
+# RocketMQ makes a queue when it is asked for, so to clients there is none that is not there.
+_STATUS_TEXT[GetStatus.NO_MATCHED_LOGIC_QUEUE] = _STATUS_TEXT[GetStatus.NO_MESSAGE_IN_QUEUE]
 
 
 class PullRefusedError(RequestRefusedError):

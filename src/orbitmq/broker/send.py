@@ -14,6 +14,7 @@ from orbitmq.broker.topics import topic_name_problem
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import Command
+from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.flags import (
     BORN_HOST_V6,
     INNER_BATCH,
@@ -137,7 +138,8 @@ class SendRequests:
             if queue_id >= queues or queue_id < 0:
                 queue_id = self._choose_queue(config, queue_id, connection)
             if not body:
-                raise RequestRefusedError("the body is empty: a message has at least one byte")
+                # Like fields that cannot be read, without the fields that other refusals have.
+                raise ProtocolError("the body is empty: a message has at least one byte")
             properties = property_text.encode("utf-8", "replace")
             sys_flag &= _KEPT_SYS_FLAGS
             if is_batch:
@@ -154,6 +156,8 @@ class SendRequests:
                 unique_key = b""
             if not unique_key:
                 properties, unique_key = self._with_unique_key(properties)
+            # What the client is told, also where the message is put elsewhere first.
+            told_queue_id = queue_id
             # In the text and not in the bytes, where each of these searches takes several times as long. "DEL" is
             # in the names of delays and timers, "TRA" in those of transactions and of the switch for traces.
             if (
@@ -180,18 +184,18 @@ class SendRequests:
             )  # fmt: skip
         except AppendRefusedError as error:
             self._stats.put_failed()
-            return self._refuse(header, serialize_type, error.status.response_code, self._why(error))
+            return self._refuse(header, serialize_type, error.status.response_code, self._why(error, body))
         except RequestRefusedError as error:
             return self._refuse(header, serialize_type, error.code, str(error))
         self._count_put(topic, queue_id, 1, appended[1])
         if header[2] & ONEWAY:
             return b""
         opaque = header[1]
-        answer = self._encode(serialize_type, opaque, 0, queue_id, appended[2], appended[0], unique_key)
+        answer = self._encode(serialize_type, opaque, 0, told_queue_id, appended[2], appended[0], unique_key)
         if self._waits and find(properties, _WAIT) != b"false":
             late = self._encode(
-                serialize_type, opaque, ResponseCode.FLUSH_DISK_TIMEOUT, queue_id, appended[2], appended[0],
-                unique_key,
+                serialize_type, opaque, ResponseCode.FLUSH_DISK_TIMEOUT, told_queue_id, appended[2],
+                appended[0], unique_key,
             )  # fmt: skip
             self._flushed.wait(connection, header, answer, late)
             return None
@@ -221,9 +225,9 @@ class SendRequests:
 
     def _choose_queue(self, config: TopicConfig, queue_id: int, connection: Connection) -> int:
         if queue_id >= max(config.write_queue_nums, config.read_queue_nums) or config.write_queue_nums <= 0:
-            address = connection.remote_address.rpartition(":")[0]
             raise RequestRefusedError(
-                f"request queueId[{queue_id}] is illegal, {_described(config)} Producer: {address}",
+                f"request queueId[{queue_id}] is illegal, {_described(config)} "
+                f"Producer: {connection.remote_address}",
                 ResponseCode.INVALID_PARAMETER,
             )
         return queue_id if queue_id >= 0 else random.randrange(config.write_queue_nums)
@@ -309,8 +313,11 @@ class SendRequests:
 
         Raises what ``send`` answers.
         """
-        properties, unique_key = self._with_unique_key(properties)
         told = dict(self._told)
+        sent_key = find(properties, _UNIQ_KEY)
+        if sent_key is not None:
+            told["transactionId"] = sent_key.decode("utf-8", "replace")
+        properties, unique_key = self._with_unique_key(properties)
         if config.attributes.get("queue.type") == "BatchCQ":
             properties = without(properties, (*_SET_HERE, b"POP_CK")) + self._added
             stored = [
@@ -331,7 +338,6 @@ class SendRequests:
         told["msgId"] = ",".join([message_id(appended.offset) for appended in stored])
         told["queueId"] = str(queue_id)
         told["queueOffset"] = str(stored[0].queue_offset)
-        told["transactionId"] = unique_key.decode("utf-8", "replace")
         request = Command.of((serialize_type, b"", b""), header)
         answer = request.response(ResponseCode.SUCCESS, ext_fields=told).encode()
         if header[2] & ONEWAY or not self._waits or find(properties, _WAIT) == b"false":
@@ -346,11 +352,14 @@ class SendRequests:
         request = Command.of((serialize_type, b"", b""), header)
         return request.response(code, ext_fields=self._told, remark=remark).encode()
 
-    def _why(self, error: AppendRefusedError) -> str:
+    def _why(self, error: AppendRefusedError, body: bytes) -> str:
         if error.status in {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED}:
+            most = self._store.config.max_message_size
+            # RocketMQ's sentence is about sizes; any other reason stands behind it.
+            is_size = error.status is PutStatus.PROPERTIES_SIZE_EXCEEDED or len(body) > most
             return (
                 "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
-                f"{self._store.config.max_message_size}B, msg properties length limit 32KB. ({error})"
+                f"{most}B, msg properties length limit 32KB." + ("" if is_size else f" ({error})")
             )
         if error.status is PutStatus.SERVICE_NOT_AVAILABLE:
             return self._flow.unavailable(str(error))
