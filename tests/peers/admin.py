@@ -22,7 +22,12 @@ class AdminRunner:
             "mqadmin",
             java_command("AdminRunner", nameserver, home=home),
             home=home,
-            environment={"ROCKETMQ_HOME": str(home), "NAMESRV_ADDR": nameserver},
+            environment={
+                "ROCKETMQ_HOME": str(home),
+                "NAMESRV_ADDR": nameserver,
+                # Ids of messages hold the client's address, which so is of the same length on every machine.
+                "JAVA_TOOL_OPTIONS": "-Djava.net.preferIPv4Stack=true",
+            },
             conversation=True,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import re
 import shutil
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def available() -> str | None:
     try:
         _program()
     except PeerError as error:
-        said = [line for line in str(error).splitlines() if line.strip()]
+        said = [line for line in re.sub(r"https?://\S+", "", str(error)).splitlines() if line.strip()]
         return f"the Go client could not be built: {(said or ['no reason was given'])[-1][:300]}"
     return None
 
@@ -106,7 +107,8 @@ def _program() -> Path:
         contents.update(file.read_bytes())
 
     def build(folder: Path) -> None:
-        command = ["go", "build", "-C", str(_MODULE), "-mod=readonly", "-trimpath", "-o", str(folder / "peer"), "."]
-        run(command, environment={"CGO_ENABLED": "0", "GOFLAGS": ""}, seconds=_BUILD_SECONDS)
+        command = ["env", f"--chdir={_MODULE}", "go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath"]
+        command += ["-o", str(folder / "peer"), "."]
+        run(command, environment={"CGO_ENABLED": "0"}, seconds=_BUILD_SECONDS)
 
     return filled(f"go-{contents.hexdigest()[:12]}", build) / "peer"

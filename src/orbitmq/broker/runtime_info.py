@@ -111,7 +111,7 @@ class RuntimeInfo:
         ratios = {path: self._used(path) for path in config.commit_log_dirs}
         earliest = store.reader.store_timestamp(log.start)
         figures = {
-            "commitLogMinOffset": str(log.start),
+            "commitLogMinOffset": str(log.start if len(log.files) else -1),
             "commitLogMaxOffset": str(log.end),
             "commitLogDiskRatio": java_double(min(ratios.values())),
             "consumeQueueDiskRatio": java_double(self._used(config.path("consumequeue"))),

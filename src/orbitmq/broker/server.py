@@ -148,6 +148,8 @@ class Broker:
         self.offsets.load()
         self.filters = FilterData(self.writer, config, clock)
         self.filters.load()
+        # As long as the filter makes them, whatever the file says: tools show it.
+        settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bit_count
         self.store = MessageStore.open(
             settings.store, disk=disk, clock=clock, batch_topics=self.topics.batch_topics()
         )
@@ -165,6 +167,7 @@ class Broker:
             config.broker_cluster_name,
             detailed=config.enable_detail_stat,
             max_idle_minutes=config.max_stats_idle_time_in_minutes,
+            is_system_topic=self.topics.is_system_topic,
         )
         self.schedule = ScheduleService(config, store, self.writer, clock, self.stats, self.service.flushed)
         self.schedule.load()

@@ -54,12 +54,15 @@ class BrokerStats:
         detailed: bool = True,
         max_idle_minutes: int = -1,
         max_counters: int = MAX_COUNTERS,
+        is_system_topic: Callable[[str], bool] = is_system_topic,
     ) -> None:
+        """``is_system_topic``: whose messages are not users'; a broker has such topics with names of its own."""
         self._clock = clock
         self._cluster = cluster
         self._detailed = detailed
         self._max_idle_ms = DAY.interval_ms * DAY.points if max_idle_minutes < 0 else max_idle_minutes * 60_000
         self._max_counters = max_counters
+        self._is_system_topic = is_system_topic
         self._count = 0
         self._puts: dict[str, dict[int, Counter]] = {}
         self._gets: dict[tuple[str, str], dict[int, Counter]] = {}
@@ -171,7 +174,7 @@ class BrokerStats:
         self._count += 1
         if topic not in self._topics:
             self._topics[topic] = Counter()
-            if is_system_topic(topic):
+            if self._is_system_topic(topic):
                 self._system_puts.add(topic)
         counter = self._puts.setdefault(topic, {})[queue_id] = Counter()
         return counter
@@ -182,7 +185,7 @@ class BrokerStats:
         self._count += 1
         if (topic, group) not in self._groups:
             self._groups[topic, group] = Counter()
-            if is_system_topic(topic) and group != SCHEDULE_CONSUMER_GROUP:
+            if self._is_system_topic(topic) and group != SCHEDULE_CONSUMER_GROUP:
                 self._system_gets.add((topic, group))
         counter = self._gets.setdefault((topic, group), {})[queue_id] = Counter()
         return counter

@@ -7,6 +7,7 @@ import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -20,7 +21,11 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.logging.ch.qos.logback.classic.Level;
 import org.apache.rocketmq.logging.ch.qos.logback.classic.Logger;
+import org.apache.rocketmq.logging.ch.qos.logback.classic.LoggerContext;
+import org.apache.rocketmq.logging.ch.qos.logback.classic.turbo.TurboFilter;
+import org.apache.rocketmq.logging.ch.qos.logback.core.spi.FilterReply;
 import org.apache.rocketmq.logging.org.slf4j.LoggerFactory;
+import org.apache.rocketmq.logging.org.slf4j.Marker;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
@@ -32,6 +37,17 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  */
 public final class AdminRunner {
     private static final int PATIENCE_SECONDS = 60;
+
+    /** Whether a command runs, whose output logs would get mixed into. */
+    private static volatile boolean quiet;
+
+    private static final class Quiet extends TurboFilter {
+        @Override
+        public FilterReply decide(Marker marker, Logger logger, Level level, String format, Object[] values,
+            Throwable thrown) {
+            return quiet ? FilterReply.DENY : FilterReply.NEUTRAL;
+        }
+    }
 
     /** Some commands cannot be run twice, so all of them are made anew each time. */
     private static final class Commands extends MQAdminStartup {
@@ -51,6 +67,7 @@ public final class AdminRunner {
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
         System.setOut(System.err);
+        ((LoggerContext) LoggerFactory.getILoggerFactory()).addTurboFilter(new Quiet());
         AdminRunner runner = new AdminRunner(arguments[0]);
         BufferedReader questions = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = questions.readLine(); line != null; line = questions.readLine()) {
@@ -83,11 +100,8 @@ public final class AdminRunner {
         }
     }
 
-    /** What a command prints is caught, and so are its exceptions, which it prints by itself. Logs would be too. */
+    /** What a command prints is caught, and so are its exceptions, which it prints by itself. */
     private String command(String[] arguments) {
-        Logger logs = (Logger) LoggerFactory.getLogger("ROOT");
-        Level level = logs.getLevel();
-        logs.setLevel(Level.OFF);
         PrintStream out = System.out;
         PrintStream err = System.err;
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
@@ -95,28 +109,30 @@ public final class AdminRunner {
         System.setOut(caught);
         System.setErr(caught);
         Commands.forget();
-        Thread hurry = hurry();
+        quiet = true;
+        Thread hurry = hurry(Thread.currentThread());
         try {
             MQAdminStartup.main0(arguments, null);
         } finally {
             hurry.interrupt();
             System.setOut(out);
             System.setErr(err);
-            logs.setLevel(level);
+            quiet = false;
         }
         return printed.toString(StandardCharsets.UTF_8);
     }
 
     /** Wakes the thread that a client waits for when it shuts down: that one looks only every three seconds. */
-    private static Thread hurry() {
+    private static Thread hurry(Thread command) {
         Thread waker = new Thread(() -> {
             try {
                 while (true) {
-                    Thread.sleep(50);
-                    for (Thread thread : Thread.getAllStackTraces().keySet()) {
-                        if (thread.getName().contains("NettyEventExecutor")) {
-                            thread.interrupt();
-                        }
+                    Thread.sleep(20);
+                    // At any other time the thread may be busy, and the connection it is busy with would break.
+                    if (isShuttingDown(command)) {
+                        Thread.getAllStackTraces().keySet().stream()
+                            .filter(thread -> thread.getName().contains("NettyEventExecutor"))
+                            .forEach(Thread::interrupt);
                     }
                 }
             } catch (InterruptedException done) {
@@ -126,6 +142,11 @@ public final class AdminRunner {
         waker.setDaemon(true);
         waker.start();
         return waker;
+    }
+
+    private static boolean isShuttingDown(Thread command) {
+        return Arrays.stream(command.getStackTrace()).anyMatch(
+            frame -> frame.getClassName().endsWith(".ServiceThread") && frame.getMethodName().equals("shutdown"));
     }
 
     /** Starts a consumer and returns when it has consumed so many messages. */
@@ -145,7 +166,6 @@ public final class AdminRunner {
         if (!consumed.await(PATIENCE_SECONDS, TimeUnit.SECONDS)) {
             throw new IllegalStateException(consumed.getCount() + " of " + count + " messages did not come");
         }
-        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
         return null;
     }
 
@@ -155,7 +175,8 @@ public final class AdminRunner {
         producer.setInstanceName("Producer");
         producer.start();
         producers.put(group, producer);
-        producer.send(new Message(topic, "tagP", "keyP", body.getBytes(StandardCharsets.UTF_8)));
+        Message message = new Message(topic, "tagP", "keyP", body.getBytes(StandardCharsets.UTF_8));
+        producer.send(message, (queues, sent, argument) -> queues.get(0), null);
         producer.getDefaultMQProducerImpl().getMqClientFactory().sendHeartbeatToAllBrokerWithLock();
         return null;
     }

@@ -5,6 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
@@ -43,8 +44,12 @@ final class Admins {
     private Object deleteTopic(JSONObject request) throws Exception {
         String topic = request.getString("topic");
         named(request).deleteTopicInBroker(Collections.singleton(request.getString("address")), topic);
+        String cluster = request.getString("cluster");
         Set<String> nameservers = Collections.singleton(request.getString("nameserver"));
-        named(request).deleteTopicInNameServer(nameservers, request.getString("cluster"), topic);
+        // The two names changed places between the versions.
+        boolean topicFirst = MQVersion.CURRENT_VERSION < MQVersion.Version.V5_0_0.ordinal();
+        named(request).deleteTopicInNameServer(
+            nameservers, topicFirst ? topic : cluster, topicFirst ? cluster : topic);
         return null;
     }
 
