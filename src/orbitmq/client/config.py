@@ -1,0 +1,75 @@
+"""How a client presents itself and how often it does what: RocketMQ's ``ClientConfig`` in seconds and snake case."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from orbitmq.client.errors import InvalidMessageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orbitmq.remoting import ClientTls
+
+DEFAULT_INSTANCE = "DEFAULT"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What producers and consumers share. Times are seconds."""
+
+    name_servers: tuple[str, ...]
+    """``host:port`` of each; all know the same, and the first that answers is asked."""
+    client_ip: str = ""
+    instance_name: str = DEFAULT_INSTANCE
+    """Clients with one instance name share connections. ``DEFAULT`` becomes unique for all but broadcasting ones."""
+    unit_name: str = ""
+    namespace: str = ""
+    poll_name_server_interval: float = 30.0
+    heartbeat_broker_interval: float = 30.0
+    persist_consumer_offset_interval: float = 5.0
+    api_timeout: float = 3.0
+    vip_channel_enabled: bool = False
+    """Send to the port two below the brokers' main one."""
+    use_heartbeat_v2: bool = False
+    tls: ClientTls | None = None
+
+    def client_id(self, instance_name: str) -> str:
+        """``ip@instance``, with the unit behind it if there is one."""
+        unit = f"@{self.unit_name}" if self.unit_name else ""
+        return f"{self.client_ip or local_address()}@{instance_name}{unit}"
+
+
+def name_server_list(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Name servers from ``host:port;host:port``, a list of them, or the environment's NAMESRV_ADDR."""
+    if given is None:
+        given = os.environ.get("NAMESRV_ADDR", "")
+    parts = given.split(";") if isinstance(given, str) else list(given)
+    found = tuple(part.strip().removeprefix("http://").rpartition("/")[2] for part in parts if part.strip())
+    if not found:
+        raise InvalidMessageError(
+            'no name server is given: say "host:port", several separated by ";", or set NAMESRV_ADDR'
+        )
+    return found
+
+
+def unique_instance_name() -> str:
+    """What Java makes of ``DEFAULT``: no two clients on a machine have the same."""
+    return f"{os.getpid()}#{time.monotonic_ns()}"
+
+
+def local_address() -> str:
+    """An address of this machine other than loopback, if it has one."""
+    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        # Connecting a datagram socket sends nothing; it only chooses the interface.
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+    finally:
+        probe.close()

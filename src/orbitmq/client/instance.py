@@ -1,0 +1,318 @@
+"""What the producers and consumers of one client id share: connections, routes, heartbeats, and answers to brokers.
+
+One for each event loop, list of name servers and client id; made by the first that needs it and closed by the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+from typing import TYPE_CHECKING
+
+from orbitmq.client.asked import requests_of_brokers
+from orbitmq.client.errors import BrokerError, InvalidMessageError, NoNameServerError, NoRouteError, NotRunningError
+from orbitmq.client.routes import MASTER, Route
+from orbitmq.protocol.bodies import HeartbeatData, ProducerData, TopicRouteData
+from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from orbitmq.protocol.command import Command
+from orbitmq.protocol.names import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP
+from orbitmq.remoting import RemotingClient, RemotingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orbitmq.client.config import ClientConfig
+    from orbitmq.client.ends import ConsumerEnd, ProducerEnd
+    from orbitmq.remoting import Connection
+
+log = logging.getLogger("orbitmq.client")
+
+FIRST_HEARTBEAT = 1.0
+"""Seconds after the start; a producer or consumer that starts sends one at once as well."""
+
+_instances: dict[tuple[asyncio.AbstractEventLoop, tuple[str, ...], str], ClientInstance] = {}
+
+
+class ClientInstance:
+    """The shared part of clients. Everything of it runs on the loop it was made on."""
+
+    def __init__(self, config: ClientConfig, client_id: str) -> None:
+        self.config = config
+        self.client_id = client_id
+        self.producers: dict[str, ProducerEnd] = {}
+        self.consumers: dict[str, ConsumerEnd] = {}
+        self.routes: dict[str, Route] = {}
+        self.broker_versions: dict[str, int] = {}
+        """By address, what brokers say in their answers to heartbeats."""
+        self.client = RemotingClient(requests_of_brokers(self), tls=config.tls)
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+        self._users = 0
+        self._name_servers = list(config.name_servers)
+        random.shuffle(self._name_servers)
+        self._refreshing: dict[str, asyncio.Task[Route | None]] = {}
+        self._timers: list[asyncio.Task[None]] = []
+        self._is_closed = False
+
+    # Sharing
+
+    @classmethod
+    def acquire(cls, config: ClientConfig, client_id: str) -> ClientInstance:
+        """The instance for this client id on this loop. ``release`` it when it is not needed any more."""
+        key = (asyncio.get_running_loop(), config.name_servers, client_id)
+        instance = _instances.get(key)
+        if instance is None or instance._is_closed:
+            instance = _instances[key] = cls(config, client_id)
+            instance._start()
+        instance._users += 1
+        return instance
+
+    async def release(self) -> None:
+        """Close everything if nobody else uses it."""
+        self._users -= 1
+        if self._users > 0 or self._is_closed:
+            return
+        self._is_closed = True
+        _instances.pop((self._loop, self.config.name_servers, self.client_id), None)
+        for timer in (*self._timers, *self._refreshing.values()):
+            timer.cancel()
+        await asyncio.gather(*self._timers, *self._refreshing.values(), return_exceptions=True)
+        await self.client.close()
+
+    def _start(self) -> None:
+        config = self.config
+        for pause, interval, job in (
+            (config.poll_name_server_interval, config.poll_name_server_interval, self.refresh_all),
+            (FIRST_HEARTBEAT, config.heartbeat_broker_interval, self.heartbeat_all),
+        ):
+            self._timers.append(self._loop.create_task(_repeat(pause, interval, job)))
+
+    def check_usable(self) -> None:
+        """Raise NotRunningError where connections would be shared with another process or loop."""
+        if os.getpid() != self._process:
+            raise NotRunningError(
+                "this client was made before a fork; make producers and consumers in the process that uses them"
+            )
+        if self._is_closed:
+            raise NotRunningError("this client is closed")
+
+    # Members
+
+    def add_producer(self, producer: ProducerEnd) -> None:
+        if producer.group in self.producers:
+            raise InvalidMessageError(f"there is a producer of the group {producer.group!r} in this client already")
+        self.producers[producer.group] = producer
+
+    def add_consumer(self, consumer: ConsumerEnd) -> None:
+        if consumer.group in self.consumers:
+            raise InvalidMessageError(f"there is a consumer of the group {consumer.group!r} in this client already")
+        self.consumers[consumer.group] = consumer
+
+    async def remove_producer(self, producer: ProducerEnd) -> None:
+        """Leave the group, and say so to the brokers."""
+        if self.producers.get(producer.group) is producer:
+            del self.producers[producer.group]
+            await self._unregister({"clientID": self.client_id, "producerGroup": producer.group})
+
+    async def remove_consumer(self, consumer: ConsumerEnd) -> None:
+        """Leave the group, and say so to the brokers, who tell the other members."""
+        if self.consumers.get(consumer.group) is consumer:
+            del self.consumers[consumer.group]
+            await self._unregister({"clientID": self.client_id, "consumerGroup": consumer.group})
+
+    async def _unregister(self, fields: dict[str, str]) -> None:
+        command = Command(RequestCode.UNREGISTER_CLIENT, ext_fields=fields, language=LanguageCode.PYTHON)
+        await asyncio.gather(
+            *(self._unregister_at(address, command) for address in self._known_addresses(masters_only=False))
+        )
+
+    async def _unregister_at(self, address: str, command: Command) -> None:
+        # A broker that cannot be reached notices by itself that the connection is gone.
+        with contextlib.suppress(RemotingError):
+            fresh = Command(command.code, ext_fields=dict(command.ext_fields), language=command.language)
+            await self.client.call(address, fresh, self.config.api_timeout)
+
+    # Routes
+
+    async def route(self, topic: str) -> Route:
+        """The route of a topic, from the cache if it is there. Raises NoRouteError, NoNameServerError."""
+        return self.routes.get(topic) or await self.refresh(topic)
+
+    async def refresh(self, topic: str) -> Route:
+        """Ask a name server for the route now; those who ask at the same time share the answer."""
+        self.check_usable()
+        task = self._refreshing.get(topic)
+        if task is None:
+            task = self._refreshing[topic] = self._loop.create_task(self._look_up(topic))
+            task.add_done_callback(lambda _: self._refreshing.pop(topic, None))
+        route = await asyncio.shield(task)
+        if route is None:
+            raise NoRouteError(topic)
+        return route
+
+    async def route_to_publish(self, topic: str, default_topic: str, default_queues: int) -> Route:
+        """The route for sending: for a topic that does not exist yet, that of the topic it will be modelled on."""
+        route = self.routes.get(topic)
+        if route is not None and route.publish_queues:
+            return route
+        with contextlib.suppress(NoRouteError):
+            route = await self.refresh(topic)
+            if route.publish_queues:
+                return route
+        answer = await self.ask_name_server(_route_request(default_topic or AUTO_CREATE_TOPIC))
+        if answer.code != ResponseCode.SUCCESS or answer.body is None:
+            raise NoRouteError(topic, answer.remark or "")
+        route = Route.of(topic, TopicRouteData.decode(answer.body), most_queues=default_queues)
+        if not route.publish_queues:
+            raise NoRouteError(topic)
+        self.routes[topic] = route
+        return route
+
+    async def _look_up(self, topic: str) -> Route | None:
+        answer = await self.ask_name_server(_route_request(topic))
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code != ResponseCode.SUCCESS or answer.body is None:
+            raise BrokerError(answer.code, answer.remark, "the name server")
+        data = TopicRouteData.decode(answer.body)
+        known = self.routes.get(topic)
+        if known is not None and known.data == data:
+            return known
+        route = self.routes[topic] = Route.of(topic, data)
+        for consumer in self.consumers.values():
+            if known is not None and topic in consumer.topics():
+                consumer.rebalance_soon()
+        return route
+
+    async def refresh_all(self) -> None:
+        """Bring the routes of all topics in use up to date. What cannot be asked now stays as it is."""
+        topics = set[str]()
+        for end in (*self.producers.values(), *self.consumers.values()):
+            topics.update(end.topics())
+        for topic in topics:
+            try:
+                await self.refresh(topic)
+            except (NoRouteError, NoNameServerError, BrokerError) as error:
+                log.warning("the route of %s could not be refreshed: %s", topic, error)
+
+    async def ask_name_server(self, command: Command) -> Command:
+        """The answer of the first name server that answers. Raises NoNameServerError."""
+        self.check_usable()
+        complaint = ""
+        for _ in range(len(self._name_servers)):
+            address = self._name_servers[0]
+            try:
+                fresh = Command(command.code, ext_fields=dict(command.ext_fields), language=LanguageCode.PYTHON)
+                return await self.client.call(address, fresh, self.config.api_timeout)
+            except RemotingError as error:
+                complaint = str(error)
+                # The next one, for everybody, until that one fails too.
+                if self._name_servers[0] == address:
+                    self._name_servers.append(self._name_servers.pop(0))
+        raise NoNameServerError(
+            f"no name server answers ({complaint}): is one running at {self.config.name_servers}?"
+        )
+
+    def address(
+        self, topic: str, broker_name: str, broker_id: int = MASTER, *, only_this: bool = True
+    ) -> str | None:
+        """Where a broker of a topic is, as far as cached routes say; of another topic's if this one's do not."""
+        route = self.routes.get(topic)
+        found = None if route is None else route.address(broker_name, broker_id, only_this=only_this)
+        if found is not None:
+            return found
+        for other in tuple(self.routes.values()):
+            found = other.address(broker_name, broker_id, only_this=only_this)
+            if found is not None:
+                return found
+        return None
+
+    def send_address(self, address: str) -> str:
+        """Where to send for a broker at this address: its VIP port, if that is wanted."""
+        if not self.config.vip_channel_enabled:
+            return address
+        host, _, port = address.rpartition(":")
+        return f"{host}:{int(port) - 2}"
+
+    def any_address(self, topic: str) -> str | None:
+        """Some broker of a topic, its master if it has one."""
+        route = self.routes.get(topic)
+        if route is None or not route.addresses:
+            return None
+        replicas = random.choice([replicas for replicas in route.addresses.values() if replicas] or [{}])
+        return replicas.get(MASTER) or next(iter(replicas.values()), None)
+
+    # Calls
+
+    async def connection(self, address: str) -> Connection:
+        """The shared connection to an address. Raises RemotingError."""
+        self.check_usable()
+        return await self.client.connection(address)
+
+    async def call(self, address: str, command: Command, seconds: float | None = None) -> Command:
+        """The successful answer of a broker. Raises BrokerError for any other, and RemotingError."""
+        self.check_usable()
+        command.language = LanguageCode.PYTHON
+        answer = await self.client.call(address, command, seconds or self.config.api_timeout)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, address)
+        return answer
+
+    # Heartbeats
+
+    async def heartbeat_all(self) -> None:
+        """Tell all brokers that are known who is here. One that cannot be told now is told the next time."""
+        if not self.producers and not self.consumers:
+            return
+        addresses = self._known_addresses(masters_only=not self.consumers)
+        body = self._heartbeat().encode()
+        await asyncio.gather(*(self._heartbeat_to(address, body) for address in addresses))
+
+    def _heartbeat(self) -> HeartbeatData:
+        producers = {*self.producers, CLIENT_INNER_PRODUCER_GROUP}
+        return HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group) for group in sorted(producers)],
+            consumer_data_set=[consumer.heartbeat() for consumer in self.consumers.values()],
+        )
+
+    async def _heartbeat_to(self, address: str, body: bytes) -> None:
+        command = Command(RequestCode.HEART_BEAT, body=body, language=LanguageCode.PYTHON)
+        try:
+            answer = await self.client.call(address, command, self.config.api_timeout)
+        except RemotingError as error:
+            log.warning("no heartbeat to %s: %s", address, error)
+            return
+        if answer.code == ResponseCode.SUCCESS:
+            self.broker_versions[address] = answer.version
+        else:
+            log.warning("%s refused a heartbeat with code %d: %s", address, answer.code, answer.remark)
+
+    def _known_addresses(self, *, masters_only: bool) -> Iterable[str]:
+        found: dict[str, None] = {}
+        for route in self.routes.values():
+            for replicas in route.addresses.values():
+                for broker_id, address in replicas.items():
+                    if broker_id == MASTER or not masters_only:
+                        found[address] = None
+        return list(found)
+
+
+def _route_request(topic: str) -> Command:
+    return Command(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic, "acceptStandardJsonOnly": "true"}
+    )
+
+
+async def _repeat(pause: float, interval: float, job: object) -> None:
+    assert callable(job)
+    await asyncio.sleep(pause)
+    while True:
+        try:
+            await job()
+        except Exception as error:
+            log.warning("%s: %s", getattr(job, "__name__", job), error)
+        await asyncio.sleep(interval)

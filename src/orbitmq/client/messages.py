@@ -1,0 +1,211 @@
+"""Messages as applications see them: what is sent, what came of it, and what is received."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING
+
+from orbitmq.client.errors import InvalidMessageError
+from orbitmq.protocol import property_names as names
+from orbitmq.protocol.compression import decompress
+from orbitmq.protocol.flags import COMPRESSED
+from orbitmq.protocol.hosts import host_text
+from orbitmq.protocol.message_id import encode_offset_id
+from orbitmq.protocol.properties import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from orbitmq.protocol.bodies import MessageQueue
+    from orbitmq.protocol.record import Record
+
+
+class Message:
+    """A message to send.
+
+    ``keys`` are for finding it again, ``tags`` for filtering, ``properties`` are the application's own. A
+    ``sharding_key`` sends all messages that have the same one to one queue, in order. ``delay_level`` (1 to 18)
+    lets it arrive later.
+    """
+
+    __slots__ = ("_properties", "body", "flag", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        wait_store_ok: bool = True,
+    ) -> None:
+        self.topic = topic
+        self.body = body.encode() if isinstance(body, str) else bytes(body)
+        self.flag = flag
+        self._properties: dict[str, str] = {}
+        for name, value in (properties or {}).items():
+            _check_user_property(name, value)
+            self._properties[name] = value
+        joined = keys if isinstance(keys, str) else " ".join(keys)
+        for name, text in (
+            (names.TAGS, tags or ""),
+            (names.KEYS, joined),
+            (names.DELAY_LEVEL, str(delay_level) if delay_level else ""),
+            (names.SHARDING_KEY, sharding_key or ""),
+        ):
+            if text:
+                _check_value(name, text)
+                self._properties[name] = text
+        self._properties[names.WAIT_STORE_OK] = "true" if wait_store_ok else "false"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, RocketMQ's own ones included, as they are sent."""
+        return self._properties
+
+    @property
+    def tags(self) -> str | None:
+        return self._properties.get(names.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        return self._properties.get(names.KEYS, "").split()
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic!r}, {len(self.body)} bytes, {self._properties})"
+
+
+class SendStatus(enum.Enum):
+    """How safe a message is that a broker has taken. All of them count as sent."""
+
+    SEND_OK = 0
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Receipt:
+    """What came of a send."""
+
+    status: SendStatus
+    message_id: str
+    """The client's own id, which is also what consumers see."""
+    queue: MessageQueue
+    queue_offset: int
+    offset_message_id: str
+    """The broker's id, which says where the message lies."""
+    transaction_id: str | None = None
+    region_id: str = "DefaultRegion"
+    recall_handle: str | None = None
+
+
+class ReceivedMessage:
+    """A message as it was stored. The body is decompressed when it is first asked for."""
+
+    __slots__ = ("_body", "_properties", "broker_name", "record", "topic")
+
+    def __init__(self, record: Record, broker_name: str, topic: str | None = None) -> None:
+        """``topic`` is what the application subscribed to, where the record lies in a retry topic."""
+        self.record = record
+        self.broker_name = broker_name
+        self._properties: dict[str, str] | None = None
+        self._body: bytes | None = None
+        self.topic = record.topic if topic is None else topic
+
+    @property
+    def body(self) -> bytes:
+        if self._body is None:
+            record = self.record
+            self._body = decompress(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
+        return self._body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, RocketMQ's own ones included."""
+        if self._properties is None:
+            self._properties = parse(self.record.properties)
+        return self._properties
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(names.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        return self.properties.get(names.KEYS, "").split()
+
+    @property
+    def message_id(self) -> str:
+        """The id that the producer gave it."""
+        return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """The broker's id, which says where the message lies."""
+        return encode_offset_id(self.record.store_host, self.record.physical_offset)
+
+    @property
+    def queue_id(self) -> int:
+        return self.record.queue_id
+
+    @property
+    def queue_offset(self) -> int:
+        return self.record.queue_offset
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was consumed without success."""
+        return self.record.reconsume_times
+
+    @property
+    def born_timestamp(self) -> int:
+        """When it was made, in milliseconds."""
+        return self.record.born_timestamp
+
+    @property
+    def store_timestamp(self) -> int:
+        return self.record.store_timestamp
+
+    @property
+    def born_host(self) -> str:
+        return host_text(self.record.born_host)
+
+    @property
+    def store_host(self) -> str:
+        return host_text(self.record.store_host)
+
+    @property
+    def flag(self) -> int:
+        return self.record.flag
+
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode()
+
+    def __repr__(self) -> str:
+        return (
+            f"ReceivedMessage({self.topic!r}, queue {self.queue_id} of {self.broker_name}, "
+            f"offset {self.queue_offset}, {len(self.record.body)} bytes)"
+        )
+
+
+def _check_user_property(name: str, value: str) -> None:
+    if name in names.RESERVED:
+        raise InvalidMessageError(f"the property name {name!r} is RocketMQ's own: choose another")
+    if not name or not value:
+        raise InvalidMessageError(f"a property needs a name and a value: {name!r} is {value!r}")
+    if "\x01" in name:
+        raise InvalidMessageError(f"the property name {name!r} must not contain the character 1")
+    _check_value(name, value)
+    _check_value(name, name)
+
+
+def _check_value(name: str, value: str) -> None:
+    if "\x02" in value:
+        raise InvalidMessageError(f"the property {name!r} must not contain the character 2")

@@ -1,0 +1,83 @@
+"""Where a topic is: its queues for writing and for reading, and the addresses of their brokers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from orbitmq.protocol.bodies import MessageQueue, QueueData, TopicRouteData
+from orbitmq.protocol.flags import PERM_READ, PERM_WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MASTER = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Route:
+    """A topic's route as a client uses it. The same order of queues as in Java, which selectors rely on."""
+
+    topic: str
+    data: TopicRouteData
+    publish_queues: Sequence[MessageQueue]
+    subscribe_queues: Sequence[MessageQueue]
+    addresses: Mapping[str, Mapping[int, str]]
+    """By broker name and broker id."""
+    is_ordered: bool = False
+
+    @classmethod
+    def of(cls, topic: str, data: TopicRouteData, *, most_queues: int | None = None) -> Route:
+        """``most_queues`` is for a topic that is to be created like the one whose route this is."""
+        addresses = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
+        queue_datas = sorted(data.queue_datas, key=lambda queues: queues.broker_name)
+        ordered = data.order_topic_conf or ""
+        publish = (
+            _ordered_queues(topic, ordered)
+            if ordered
+            else _publish_queues(topic, queue_datas, addresses, most_queues)
+        )
+        subscribe = [
+            MessageQueue(topic, queues.broker_name, number)
+            for queues in queue_datas
+            if queues.perm & PERM_READ
+            for number in range(
+                queues.read_queue_nums if most_queues is None else min(most_queues, queues.read_queue_nums)
+            )
+        ]
+        return cls(topic, data, publish, subscribe, addresses, bool(ordered))
+
+    def address(self, broker_name: str, broker_id: int = MASTER, *, only_this: bool = True) -> str | None:
+        """Where a broker is; with ``only_this`` off, another replica if that one is not there."""
+        replicas = self.addresses.get(broker_name, {})
+        found = replicas.get(broker_id)
+        if found is None and not only_this and replicas:
+            found = replicas.get(broker_id + 1) or next(iter(replicas.values()))
+        return found
+
+
+def _publish_queues(
+    topic: str,
+    queue_datas: Sequence[QueueData],
+    addresses: Mapping[str, Mapping[int, str]],
+    most_queues: int | None,
+) -> list[MessageQueue]:
+    """Queues that can be written: only those of brokers with a master."""
+    return [
+        MessageQueue(topic, queues.broker_name, number)
+        for queues in queue_datas
+        if queues.perm & PERM_WRITE and MASTER in addresses.get(queues.broker_name, {})
+        for number in range(
+            queues.write_queue_nums if most_queues is None else min(most_queues, queues.read_queue_nums)
+        )
+    ]
+
+
+def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
+    """The queues of ``broker:count;broker:count``, in that order."""
+    queues = []
+    for part in conf.split(";"):
+        broker, _, count = part.partition(":")
+        if broker and count.isdigit():
+            queues += [MessageQueue(topic, broker, number) for number in range(int(count))]
+    return queues
