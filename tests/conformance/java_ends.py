@@ -10,7 +10,7 @@ from peers.java_client import JavaClientError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from peers.java_client import Message, Queue
+    from peers.java_client import Message, Queue, Sent
     from peers.java_consumers import JavaPullConsumer
 
 _T = TypeVar("_T")
@@ -48,12 +48,25 @@ def eventually(probe: Callable[[], _T], *, is_enough: Callable[[_T], bool] = boo
         time.sleep(0.02)
 
 
-def everything_in(puller: JavaPullConsumer, queues: Sequence[Queue]) -> list[Message]:
-    """All messages of these queues, queue by queue."""
-    found: list[Message] = []
-    for queue in queues:
-        offset = puller.offsets(queue).min
-        while (pulled := puller.pull(queue, offset)).status == "FOUND":
-            found += pulled.messages
-            offset = pulled.next
-    return found
+def everything_in(puller: JavaPullConsumer, queues: Sequence[Queue], count: int) -> list[Message]:
+    """All messages of these queues, queue by queue, as soon as there are so many.
+
+    A broker may answer a send before the message can be pulled.
+    """
+
+    def pull_all() -> list[Message]:
+        found: list[Message] = []
+        for queue in queues:
+            offset = puller.offsets(queue).min
+            while (pulled := puller.pull(queue, offset)).status == "FOUND":
+                found += pulled.messages
+                offset = pulled.next
+        return found
+
+    return eventually(pull_all, is_enough=lambda found: len(found) >= count)
+
+
+def as_stored(puller: JavaPullConsumer, told: Sent) -> Message:
+    """The message that a producer was told about, as it is pulled."""
+    (message,) = eventually(lambda: puller.pull(told.queue, told.queue_offset, count=1).messages)
+    return message

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.java_ends import DELAYS_MS, QUEUES, eventually, everything_in
+from conformance.java_ends import DELAYS_MS, QUEUES, as_stored, eventually, everything_in
 from conformance.serving import Serving, serving
 from peers.java_client import JavaAdmin, JavaClientError, JavaProducer, Queue, RouteEntry
 from peers.java_consumers import JavaPullConsumer, JavaPushConsumer, Offsets
@@ -73,7 +73,7 @@ def test_a_topic_nobody_created_is_created_by_the_first_send(
     assert re.fullmatch(r"[0-9A-F]{32}", told.offset_id)
     route = eventually(lambda: admin.route(name))
     assert route == [RouteEntry(java_server.broker_name, 4, 4, 6)]
-    (message,) = puller.pull(told.queue, 0).messages
+    message = as_stored(puller, told)
     assert (message.text, message.message_id, message.offset_id) == ("first", told.message_id, told.offset_id)
     assert message.store_host == java_server.broker_address
 
@@ -96,7 +96,7 @@ def test_messages_arrive_however_they_are_sent(
     assert [sent.queue for sent in told[-2:]] == [queues[3]] * 2
     for number in range(4):
         producer.send_oneway(name, f"oneway {number}")
-    found = eventually(lambda: everything_in(puller, queues), is_enough=lambda found: len(found) >= 22)
+    found = everything_in(puller, queues, 22)
     by_id = {message.message_id: message for message in found}
     assert len(by_id) == 22
     assert sorted(message.text or "" for message in found if (message.text or "").startswith("oneway")) == [
@@ -113,7 +113,7 @@ def test_a_batch_lies_together_in_one_queue(
 ) -> None:
     told = producer.send_batch(name, [f"item {number}" for number in range(10)], tags="TagB", keys="batch")
     assert told.status == "SEND_OK"
-    pulled = puller.pull(told.queue, told.queue_offset)
+    pulled = eventually(lambda: puller.pull(told.queue, 0), is_enough=lambda pulled: len(pulled.messages) == 10)
     assert pulled.texts == [f"item {number}" for number in range(10)]
     assert [message.message_id for message in pulled.messages] == told.message_id.split(",")
     assert [message.offset_id for message in pulled.messages] == told.offset_id.split(",")
@@ -127,7 +127,7 @@ def test_messages_of_one_shard_stay_in_one_queue_in_order(
     for step in range(4):
         for shard in shards:
             producer.send(name, f"{shard} step {step}", shard=shard, how=("sync", "async")[step % 2])
-    found = everything_in(puller, queues)
+    found = everything_in(puller, queues, 24)
     for shard in shards:
         mine = [message for message in found if (message.text or "").startswith(shard)]
         assert [message.text for message in mine] == [f"{shard} step {step}" for step in range(4)]
@@ -141,7 +141,7 @@ def test_all_that_a_message_carries_arrives(
     told = producer.send(
         name, "schöne Grüße 消息 😀", tags="标签", keys="k1 k2 ключ", flag=-77, properties=properties
     )
-    (message,) = puller.pull(told.queue, told.queue_offset).messages
+    message = as_stored(puller, told)
     assert (message.text, message.flag) == ("schöne Grüße 消息 😀", -77)
     expected = {"TAGS": "标签", "KEYS": "k1 k2 ключ", "UNIQ_KEY": told.message_id, **properties}
     assert {key: message.properties.get(key) for key in expected} == expected
@@ -154,7 +154,7 @@ def test_a_compressed_body_is_stored_as_it_is(
     body = b"compress me " * 5000
     with JavaProducer(java, name, properties={"rocketmq.message.compressType": kind}) as compressing:
         told = compressing.send(name, body)
-    (message,) = puller.pull(told.queue, told.queue_offset).messages
+    message = as_stored(puller, told)
     assert (message.body_size, message.body_sha256) == (len(body), hashlib.sha256(body).hexdigest())
     assert message.store_size < len(body) // 10
     assert message.sys_flag & 0x700 == COMPRESSION_TYPES[kind]
@@ -166,7 +166,7 @@ def test_a_message_of_three_mebibytes_arrives(
     body = random.Random(3).randbytes(3 << 20)
     for how in ("sync", "async"):
         told = producer.send(name, body, how=how)
-        (message,) = puller.pull(told.queue, told.queue_offset).messages
+        message = as_stored(puller, told)
         assert (message.body_size, message.body_sha256) == (len(body), hashlib.sha256(body).hexdigest())
 
 
@@ -191,7 +191,7 @@ def test_the_vip_port_takes_messages_too(
 ) -> None:
     with JavaProducer(java, name, properties={"com.rocketmq.sendMessageWithVIPChannel": "true"}) as vip:
         told = vip.send(name, "important")
-    assert puller.pull(told.queue, told.queue_offset).texts == ["important"]
+    assert as_stored(puller, told).text == "important"
 
 
 def test_a_message_that_is_too_large_is_refused(java: JavaClient, queues: list[Queue], name: str) -> None:
@@ -232,7 +232,7 @@ def test_the_permission_of_a_topic_counts(
     eventually(lambda: admin.route(name), is_enough=lambda route: route[0].permission == READ)
     with pytest.raises(JavaClientError) as refused:
         producer.queues(name)
-    assert puller.pull(queues[0], 0).texts == ["readable"]
+    assert eventually(lambda: puller.pull(queues[0], 0).texts) == ["readable"]
     admin.update_topic(name, read_queues=QUEUES, write_queues=QUEUES, permission=WRITE)
     with pytest.raises(JavaClientError, match="pulling message is forbidden") as refused:
         puller.pull(queues[0], 0)
@@ -258,6 +258,7 @@ def test_a_pull_answers_by_where_its_offset_lies(
     filled, empty = queues[0], queues[1]
     for number in range(10):
         producer.send(name, f"message {number}", queue=filled, tags="TagA")
+    everything_in(puller, [filled], 10)
     pulled = puller.pull(filled, 0, count=4)
     assert (pulled.status, pulled.next, pulled.min, pulled.max) == ("FOUND", 4, 0, 10)
     assert pulled.texts == [f"message {number}" for number in range(4)]
@@ -300,7 +301,7 @@ def test_the_ends_of_a_queue_and_its_times_are_told(
     filled, empty = queues[0], queues[1]
     for number in range(5):
         producer.send(name, f"message {number}", queue=filled)
-    stored = [message.store_timestamp for message in puller.pull(filled, 0).messages]
+    stored = [message.store_timestamp for message in everything_in(puller, [filled], 5)]
     assert puller.offsets(filled) == Offsets(0, 5, stored[0])
     assert puller.offsets(empty) == Offsets(0, 0, -1)
     assert puller.search(filled, stored[0] - 1000) == 0
@@ -335,7 +336,8 @@ def test_a_committed_offset_is_told_to_the_next_of_the_group(
         producer.send(name, f"message {number}", queue=queues[0])
     with JavaPullConsumer(java, name) as first:
         before = {queue.id: first.committed(queue) for queue in queues}
-        first.commit(queues[0], 2)
+        # The group is known to the broker from the consumer's first heartbeat on.
+        eventually(lambda: first.commit(queues[0], 2), is_enough=lambda _: True)
     with JavaPullConsumer(java, name) as second:
         assert second.committed(queues[0]) == 2
         assert {queue.id: second.committed(queue) for queue in queues[1:]} == {
@@ -374,14 +376,16 @@ def test_messages_and_offsets_survive_a_restart_and_consumers_go_on(
         queue, other = eventually(lambda: producer.queues(name))
         told = [producer.send(name, f"message {number}", queue=queue, keys="kept") for number in range(6)]
         with JavaPullConsumer(java, f"{name}_g", nameserver=at) as committing:
-            committing.commit(queue, 4)
+            eventually(lambda: committing.commit(queue, 4), is_enough=lambda _: True)
         with JavaPushConsumer(java, f"{name}_push", name, nameserver=at) as pushed:
             eventually(pushed.texts, is_enough=lambda texts: len(texts) == 6)
             strict_server.restart()
             eventually(lambda: producer.send(name, "after", queue=other))
             eventually(pushed.texts, is_enough=lambda texts: "after" in texts)
             assert sorted(str(text) for text in pushed.texts()) == ["after", *(f"message {n}" for n in range(6))]
-        assert eventually(lambda: puller.pull(queue, 0).texts) == [f"message {number}" for number in range(6)]
+        assert [message.text for message in everything_in(puller, [queue], 6)] == [
+            f"message {number}" for number in range(6)
+        ]
         assert puller.offsets(queue).max == 6
         assert puller.view(name, told[2].offset_id).text == "message 2"
         assert len(puller.query(name, "kept")) == 6
@@ -403,8 +407,8 @@ def test_messages_survive_a_kill(java: JavaClient, strict_server: Serving, name:
         told = [producer.send(name, f"message {number}", keys="kept") for number in range(20)]
         strict_server.kill()
         strict_server.start()
-        pulled = eventually(lambda: puller.pull(queue, 0))
-        assert pulled.texts == [f"message {number}" for number in range(20)]
-        assert [message.offset_id for message in pulled.messages] == [sent.offset_id for sent in told]
+        found = everything_in(puller, [queue], 20)
+        assert [message.text for message in found] == [f"message {number}" for number in range(20)]
+        assert [message.offset_id for message in found] == [sent.offset_id for sent in told]
         assert len(eventually(lambda: puller.query(name, "kept"), is_enough=lambda found: len(found) == 20)) == 20
         assert producer.send(name, "after").queue_offset == 20

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.java_ends import DELAYS_MS, QUEUES, eventually, everything_in
+from conformance.java_ends import DELAYS_MS, eventually, everything_in
 from peers.java_client import NEW, JavaClient, JavaClientError, JavaProducer, Queue
 from peers.java_consumers import (
     BROADCASTING,
@@ -173,7 +173,7 @@ def test_a_failing_message_is_tried_again_ever_later_and_ends_as_a_dead_letter(
     producer.send(name, "good")
     with JavaPushConsumer(java, name, name, failures=99, failing="never good", max_reconsume_times=2) as consumer:
         found = eventually(consumer.consumed, is_enough=lambda found: len(found) >= 4)
-        (dead,) = eventually(lambda: everything_in(puller, puller.queues(f"%DLQ%{name}")))
+        (dead,) = eventually(lambda: everything_in(puller, puller.queues(f"%DLQ%{name}"), 1))
         assert len(consumer.consumed()) == 4
     tries = [message for message in found if message.text == "never good"]
     assert [message.reconsume_times for message in tries] == [0, 1, 2]
@@ -183,9 +183,9 @@ def test_a_failing_message_is_tried_again_ever_later_and_ends_as_a_dead_letter(
         assert after.store_timestamp - before.store_timestamp >= delay
         assert after.properties["ORIGIN_MESSAGE_ID"] == told.offset_id
     assert (dead.text, dead.message_id, dead.properties["TAGS"]) == ("never good", told.message_id, "TagF")
-    expected = {"RETRY_TOPIC": name, "ORIGIN_MESSAGE_ID": told.offset_id, "DLQ_ORIGIN_TOPIC": name}
+    expected = {"RETRY_TOPIC": name, "ORIGIN_MESSAGE_ID": told.offset_id, "KEYS": "failing"}
     assert {key: dead.properties.get(key) for key in expected} == expected
-    assert dead.properties["DLQ_ORIGIN_MESSAGE_ID"] == told.offset_id
+    assert dead.reconsume_times == 3
 
 
 @pytest.mark.parametrize("how", ["exception", "null"])
@@ -204,7 +204,7 @@ def test_a_message_sent_back_without_delay_is_a_dead_letter_at_once(
     producer.send(name, "hopeless", queue=queues[0])
     with JavaPullConsumer(java, name) as sender:
         sender.send_back(queues[0], 0, delay_level=-1)
-    (dead,) = eventually(lambda: everything_in(puller, puller.queues(f"%DLQ%{name}")))
+    (dead,) = eventually(lambda: everything_in(puller, puller.queues(f"%DLQ%{name}"), 1))
     assert (dead.text, dead.reconsume_times) == ("hopeless", 1)
 
 
@@ -266,14 +266,15 @@ def test_a_lite_consumer_reads_what_it_is_assigned_from_where_it_seeks(
     with JavaLitePullConsumer(java, name) as lite:
         assert lite.queues(name) == queues
         lite.assign([queues[1]])
+        # What the client was already fetching when it was told to seek may still come first.
         lite.seek(queues[1], 7)
-        polled = eventually(lite.poll)
+        polled = eventually(lite.poll, is_enough=lambda polled: [m.queue_offset for m in polled] == [7, 8, 9])
         assert [message.text for message in polled] == ["message 7", "message 8", "message 9"]
         lite.seek(queues[1], "begin")
-        assert eventually(lite.poll)[0].text == "message 0"
+        eventually(lite.poll, is_enough=lambda polled: [m.text for m in polled][:1] == ["message 0"])
         lite.seek(queues[1], "end")
         producer.send(name, "at the end", queue=queues[1])
-        assert [message.text for message in eventually(lite.poll)] == ["at the end"]
+        eventually(lite.poll, is_enough=lambda polled: [m.text for m in polled] == ["at the end"])
         with pytest.raises(JavaClientError, match="Seek offset illegal"):
             lite.seek(queues[1], 99)
         stored = polled[0].store_timestamp
@@ -294,7 +295,7 @@ def test_lite_consumers_of_a_group_share_a_topic(
     ):
         eventually(
             lambda: (one.assignment(), two.assignment()),
-            is_enough=lambda shares: sorted(queue.id for share in shares for queue in share) == list(range(QUEUES)),
+            is_enough=lambda shares: len(shares[0]) == len(shares[1]) == 2 and not set(shares[0]) & set(shares[1]),
         )
         texts = [f"message {number}" for number in range(16)]
         for text in texts:
@@ -311,7 +312,7 @@ def test_a_client_with_binary_headers_is_served_the_same(
     sender.send_batch(name, ["batched 0", "batched 1"])
     sender.send(name, "async", how="async")
     texts = [*(f"message {number}" for number in range(6)), "batched 0", "batched 1", "async"]
-    assert sorted(str(message.text) for message in everything_in(reader, queues)) == sorted(texts)
+    assert sorted(str(message.text) for message in everything_in(reader, queues, len(texts))) == sorted(texts)
     assert reader.pull(queues[0], 99).status == "OFFSET_ILLEGAL"
     assert reader.view(name, told[0].offset_id).text == "message 0"
     assert len(eventually(lambda: reader.query(name, "binary"), is_enough=lambda found: len(found) == 6)) == 6
@@ -330,14 +331,15 @@ def test_short_heartbeats_keep_a_consumer_in_its_group(
     if java.version != NEW:
         pytest.skip("only the new client has heartbeats that leave out what has not changed")
     properties = {"com.rocketmq.heartbeat.v2": "true"}
-    with (
-        JavaPushConsumer(java, name, name, properties=properties) as one,
-        JavaPushConsumer(java, name, name, properties=properties) as two,
-    ):
+    texts = [f"message {number}" for number in range(8)]
+    with JavaPushConsumer(java, name, name, properties=properties) as stays:
+        leaves = JavaPushConsumer(java, name, name, properties=properties)
         eventually(
-            lambda: (one.queues(), two.queues()),
+            lambda: (stays.queues(), leaves.queues()),
             is_enough=lambda shares: len(shares[0]) == len(shares[1]) == 2,
         )
-        for number in range(8):
-            producer.send(name, f"message {number}")
-        eventually(lambda: one.texts() + two.texts(), is_enough=lambda texts: len(texts) >= 8)
+        for text in texts:
+            producer.send(name, text)
+        leaves.stop()
+        eventually(stays.queues, is_enough=lambda mine: mine == {queue.id for queue in queues})
+        eventually(lambda: stays.texts() + leaves.texts(), is_enough=lambda found: set(texts) <= set(found))

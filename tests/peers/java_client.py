@@ -40,6 +40,9 @@ _JVM_FLAGS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
+    # Otherwise the new client waits a second before it looks for its queues, and that is when its first periodic
+    # heartbeat falls: of two heartbeats at once it drops one, which may be the one that tells of new queues.
+    "-Drocketmq.client.rebalance.minInterval=200",
     "-Drocketmq.client.logLevel=WARN",
 )
 

@@ -171,7 +171,7 @@ async def test_who_waits_hears_of_a_failure_and_it_is_tried_again(operation: str
     disk.fail(operation, times=3, path_contains="config")
     writer = writer_on(disk)
     writer.mark(TOPICS, lambda: topics("a"))
-    with pytest.raises(DiskFaultError, match="topics.json"):
+    with pytest.raises(DiskFaultError, match=r"topics\.json"):
         await writer.saved()
     await eventually(lambda: writer._writing is None)
 

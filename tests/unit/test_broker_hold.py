@@ -351,7 +351,9 @@ async def test_a_client_that_goes_on_pulling_does_not_hold_up_the_stop(monkeypat
 # Faults
 
 
-async def test_a_pull_that_fails_while_it_is_woken_is_told_so_and_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pull_that_fails_while_it_is_woken_fails_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with talk(enablePropertyFilter="true") as (broker, client):
         await topic_with(client)
         fails = await held(broker, client, tags="length > 2", expressionType="SQL92")

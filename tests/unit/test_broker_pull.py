@@ -112,9 +112,9 @@ async def test_a_queue_without_messages_has_none_yet() -> None:
         await client.stores(queueId=1)
         answer = await client.pulls()
 
-        assert stands(answer) == (ResponseCode.PULL_NOT_FOUND, "NO_MATCHED_LOGIC_QUEUE", 0, 0, 0)
+        assert stands(answer) == (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
         assert answer.body is None
-        assert stands(await client.pulls(5)) == (ResponseCode.PULL_OFFSET_MOVED, "NO_MATCHED_LOGIC_QUEUE", 0, 0, 0)
+        assert stands(await client.pulls(5)) == (ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,8 @@ async def test_an_offset_outside_is_told_where_to_go_on(
 
 
 async def test_an_offset_whose_messages_have_expired_is_told_where_the_queue_begins_now() -> None:
-    async with talk(**SMALL_QUEUES, fileReservedTime=0, deleteWhen=";".join(map(str, range(24)))) as (broker, client):
+    at_any_hour = ";".join(map(str, range(24)))
+    async with talk(**SMALL_QUEUES, fileReservedTime=0, deleteWhen=at_any_hour) as (broker, client):
         for _ in range(60):
             await client.stores(bytes(100))
         broker.store.flush()

@@ -53,7 +53,12 @@ async def test_a_message_that_is_given_back_waits_and_comes_again() -> None:
         assert (retry.body, retry.flag, retry.reconsume_times) == (b"body", 5, 1)
         assert (retry.born_timestamp, retry.born_host) == (original.born_timestamp, original.born_host)
         found = properties_of(parked)
-        assert (found["UNIQ_KEY"], found["TAGS"], found["RETRY_TOPIC"], found["WAIT"]) == ("K", "red", TOPIC, "false")
+        assert (found["UNIQ_KEY"], found["TAGS"], found["RETRY_TOPIC"], found["WAIT"]) == (
+            "K",
+            "red",
+            TOPIC,
+            "false",
+        )
         assert found["ORIGIN_MESSAGE_ID"] == broker.store.message_id(at)
         assert (found["REAL_TOPIC"], found["REAL_QID"], found["DELAY"]) == (RETRY, "0", "3")
         assert broker.topics.configs[RETRY] == TopicConfig(RETRY, 1, 1, PERM_READ_WRITE)
@@ -125,7 +130,11 @@ async def test_retries_use_all_queues_of_the_group() -> None:
         for _ in range(100):
             await client.sends_back(at)
 
-        assert {properties_of(record)["REAL_QID"] for record in stored(broker, SCHEDULE_TOPIC, 2)} == {"0", "1", "2"}
+        assert {properties_of(record)["REAL_QID"] for record in stored(broker, SCHEDULE_TOPIC, 2)} == {
+            "0",
+            "1",
+            "2",
+        }
         assert broker.topics.configs[RETRY].write_queue_nums == 3
 
 

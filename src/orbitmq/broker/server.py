@@ -129,7 +129,6 @@ class Broker:
         for seconds, job in (
             (config.flush_consumer_offset_interval / 1000, self.offsets.persist),
             (10.0, self.clients.expire),
-            (60.0, self.locks.expire),
             (10.0, self.locks.expire),
             (10.0, self.filters.persist),
             (1.0, self.stats.sample),

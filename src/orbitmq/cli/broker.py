@@ -69,7 +69,10 @@ def broker(
 ) -> None:
     """Run a broker: it stores messages and serves producers, consumers and tools."""
     with plain_errors():
-        settings = settings_of(conf, nameserver=nameserver, host=host, port=port, name=name, data=data)
+        settings = settings_of(
+            # Whoever started it and ends it has read the same file, and said what is wrong with it.
+            conf, nameserver=nameserver, host=host, port=port, name=name, data=data, warns=not until_eof
+        )  # fmt: skip
         if print_config:
             typer.echo(settings.as_properties(), nl=False)
         elif print_important:
@@ -87,8 +90,9 @@ def settings_of(
     port: int | None = None,
     name: str | None = None,
     data: Path | None = None,
+    warns: bool = True,
 ) -> "BrokerSettings":
-    """The settings of a broker: those of the file, then what the command line says."""
+    """The settings of a broker: those of the file, then what the command line says. Unknown keys are told."""
     # Imported when it is needed: other verbs do without a broker.
     from orbitmq.broker import load_settings  # noqa: PLC0415
     from orbitmq.store import LocalDisk  # noqa: PLC0415
@@ -105,7 +109,7 @@ def settings_of(
         None if conf is None else str(conf),
         {key: value for key, value in said.items() if value is not None},
     )
-    if unknown:
+    if unknown and warns:
         complain(f"{conf}: not known here and passed over: {', '.join(sorted(unknown))}")
     return settings
 

@@ -33,11 +33,16 @@ class _Json(logging.Formatter):
             ),
             "level": record.levelname.lower(),
             "source": _source(record),
-            "message": record.getMessage(),
+            "message": _writable(record.getMessage()),
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = _writable(self.formatException(record.exc_info))
         return orjson.dumps(line).decode()
+
+
+def _writable(text: str) -> str:
+    """What a peer called itself may hold halves of characters, which no JSON can."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _source(record: logging.LogRecord) -> str:

@@ -13,6 +13,7 @@ from orbitmq.cli.logs import LogFormat, set_up_logs
 from orbitmq.cli.stopping import told_to_stop
 
 if TYPE_CHECKING:
+    from orbitmq.broker import BrokerSettings
     from orbitmq.cli.supervising import Child
     from orbitmq.nameserver import NameServer
 
@@ -129,6 +130,7 @@ async def _serve_many(
 
     stop = told_to_stop()
     settings = settings_of(conf, host=host, port=broker_port, data=None if data is None else data / "store")
+    _refuse_one_log_for_all(settings)
     names = _name_server(data, host or settings.broker.bind_address, nameserver_port)
     await names.start()
     try:
@@ -152,6 +154,18 @@ async def _serve_many(
             await supervisor.stop()
     finally:
         await names.stop()
+
+
+def _refuse_one_log_for_all(settings: "BrokerSettings") -> None:
+    """The data of each broker lies in a directory of its own, unless a file says where a part of it lies."""
+    from orbitmq.settings import ConfigError  # noqa: PLC0415
+
+    for key, path in (
+        ("storePathCommitLog", settings.store.store_path_commit_log),
+        ("readOnlyCommitLogStorePaths", settings.store.read_only_commit_log_store_paths),
+    ):
+        if path:
+            raise ConfigError(f"{key}={path}: several brokers cannot have one log; leave it out, or run one broker")
 
 
 def _child(number: int, name: str, root: Path, port: int, same: list[str], conf: Path | None) -> "Child":

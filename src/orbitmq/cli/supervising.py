@@ -49,11 +49,15 @@ class Supervisor:
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
             began = loop.time()
-            code = await self._run_once(child)
+            try:
+                end = f"ended with exit code {await self._run_once(child)}"
+            except OSError as error:
+                # No memory or no process left, perhaps: the others run, and later there may be some.
+                end = f"could not be started ({error.strerror or error})"
             if self._stopping.is_set():
                 return
             pause = FIRST_PAUSE if loop.time() - began > LIVED_LONG else min(2 * pause, LONGEST_PAUSE)
-            log.error("%s ended with exit code %s; it is started again in %.0f s", child.name, code, pause)
+            log.error("%s %s; it is started again in %.0f s", child.name, end, pause)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
 

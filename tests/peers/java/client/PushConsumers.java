@@ -46,8 +46,8 @@ final class PushConsumers {
         return null;
     }
 
+    /** What it was given is still told. */
     private Object stop(JSONObject request) {
-        listeners.remove(request.getString("name"));
         consumers.remove(request.getString("name")).shutdown();
         return null;
     }
