@@ -188,7 +188,8 @@ async def test_nothing_more_is_read_from_a_peer_that_does_not_read_and_nothing_i
             answers = await receive_all(peer, sent + 10)
         await eventually(lambda: not server.connections)
 
-    assert taken == sent
+    # The last one may have been sent just when reading stopped.
+    assert sent - 1 <= taken <= sent
     assert [answer.opaque for answer in answers] == list(range(sent + 10))
     assert {len(answer.body or b"") for answer in answers} == {MEGABYTE}
 

