@@ -123,9 +123,9 @@ class SendAnswers:
         offset = b"%d" % queue_offset
         fields = self._binary % (
             physical_offset,
-            _size(queue),
+            _SIZES[len(queue)],
             queue,
-            _size(offset),
+            _SIZES[len(offset)],
             offset,
             _size(transaction_id),
             transaction_id,
