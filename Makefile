@@ -5,7 +5,7 @@ SHELL := bash
 BIN := .venv/bin
 # Slow rings are told apart by folder: fast ones first, so that a mistake shows in seconds.
 FAST_RINGS := tests/unit tests/property
-SLOW_RINGS := tests/cli tests/faults
+SLOW_RINGS := tests/cluster tests/cli tests/faults
 PYTEST_ARGS ?=
 
 help: ## show this list

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import functools
-import gzip
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -23,33 +21,14 @@ from orbitmq.protocol.properties import parse
 from orbitmq.protocol.record import iter_records
 from orbitmq.settings import parse_conf
 from remoting_ends import decoded
-from wire_captures import DIRECTORY
+from wire_captures import LIVES as LIVES  # noqa: PLC0414 - for those who play the lives again
+from wire_captures import records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orbitmq.protocol.command import Command
     from orbitmq.protocol.record import Record
-
-JSON_LIFE = (
-    *("broker_register_json", "java_json_01_producer_start_route", "java_json_02_autocreate_topic"),
-    *("java_json_03_heartbeat_v1", "java_json_04_heartbeat_v2", "java_json_05_send", "java_json_06_send_batch"),
-    *("java_json_07_send_delay_timer_recall", "java_json_09_transaction", "java_json_10_push_concurrent"),
-    *("java_json_16_lite_pull", "java_json_20_errors", "go_orderly", "admin", "java_json_11_push_orderly"),
-    *("java_json_14_pop_push_consumer", "java_json_15_pop_direct", "java_json_17_request_reply"),
-    *("java_json_18_query_view", "java_json_19_trace", "ha", "broker_unregister_json", "go_producer", "go_push"),
-    *("go_pull", "node_producer", "node_consumer", "admin2", "java_json_13_push_sql92"),
-    *("java_json_12_push_broadcast", "java_json_08_send_ordered", "java_json_21_errors_send"),
-)
-BINARY_LIFE = (
-    *("broker_register_binary_compressed", "broker_register_binary", "java_binary_01_producer_start_route"),
-    *("java_binary_02_autocreate_topic", "java_binary_05_send", "java_binary_06_send_batch"),
-    *("java_binary_03_heartbeat_v1", "java_binary_04_heartbeat_v2", "java_binary_10_push_concurrent"),
-    *("java_binary_08_send_ordered", "java_binary_07_send_delay_timer_recall", "java_binary_09_transaction"),
-    "java_mixed_jsonclient_binaryserver",
-)
-LIVES = (JSON_LIFE, BINARY_LIFE)
-"""The scenarios of the two brokers that were captured, in their order."""
 
 PORTS = dict(zip(LIVES, (14911, 17911), strict=True))
 
@@ -85,7 +64,7 @@ def frames(scenario: str) -> tuple[Frame, ...]:
     """What went to the master and what came from it, in order."""
     found: list[Frame] = []
     asked: dict[tuple[int, bool, int], Frame] = {}
-    for number, record in _lines(scenario):
+    for number, record in enumerate(records(scenario), 1):
         if record["to"] not in ("broker", "broker-fast"):
             continue
         wire = base64.b64decode(record["frame_b64"])
@@ -101,12 +80,6 @@ def frames(scenario: str) -> tuple[Frame, ...]:
         if request is not None:
             request.answer, frame.answer_to = command, request
     return tuple(found)
-
-
-def _lines(scenario: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    with gzip.open(DIRECTORY / f"{scenario}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        for number, text in enumerate(lines, 1):
-            yield number, json.loads(text)
 
 
 def answered(scenario: str, code: int) -> Iterator[tuple[Command, bytes]]:
@@ -149,7 +122,7 @@ def is_of_this_run(key: str) -> bool:
 def registered(scenario: str) -> tuple[dict[str, TopicConfig], ...]:
     """The topics of each registration of the master in a scenario."""
     tables = []
-    for _, record in _lines(scenario):
+    for record in records(scenario):
         if record["to"] != "namesrv":
             continue
         (command,) = decoded(base64.b64decode(record["frame_b64"]))

@@ -8,29 +8,22 @@ shutdown matters: that takes a broker nine seconds.
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
-import re
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from peers.cache import filled, is_filled
 from peers.frames import GET_BROKER_CLUSTER_INFO, GET_BROKER_CONFIG, ask
+from peers.jdk import Jars, tool
 from peers.ports import free_port, is_listening
-from peers.process import PeerError, PeerProcess, run
+from peers.process import PeerProcess, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-OLDEST_JAVA = 17
+JARS = Jars("apache", Path(__file__).with_name("pom.xml"))
 
-_POM = Path(__file__).with_name("pom.xml")
 _JAVA_SOURCES = Path(__file__).with_name("java")
-_FETCH_SECONDS = 240
-_COMPILE_SECONDS = 60
 _START_SECONDS = 60
 _STOP_SECONDS = 60
 _COMMAND_SECONDS = 60
@@ -70,37 +63,24 @@ _BROKER_DEFAULTS = {
 def available() -> str | None:
     """None if Apache RocketMQ can be run here, otherwise the reason in one sentence.
 
-    The first call fetches it, which takes about a minute; later runs find it in the cache.
+    The first call fetches it, which takes about a minute; later runs find it in the cache. Test programs of ours
+    that do not compile are no such reason, but a ``PeerError``.
     """
-    version = _java_version()
-    if version < OLDEST_JAVA or _tool("javac") is None:
-        return f"running Apache RocketMQ takes a JDK (java and javac) of version {OLDEST_JAVA} or newer"
-    if not is_filled(_jars_name()) and _tool("mvn") is None:
-        return "fetching Apache RocketMQ takes Maven (mvn), which is not on the PATH"
-    try:
+    reason = JARS.unavailable("Apache RocketMQ")
+    if reason is None:
         class_path()
-    except PeerError as error:
-        return f"Apache RocketMQ could not be fetched: {_first_error(str(error))}"
-    return None
+    return reason
 
 
 def class_path() -> str:
     """The class path: Apache's jars and the test programs under ``java/``, fetched and compiled once."""
-    jars = filled(_jars_name(), _fetch_jars)
-    sources = sorted(_JAVA_SOURCES.glob("*.java"))
-    programs = f"{_jars_name()}-programs-{_digest(*sources)}"
-
-    def compile_programs(folder: Path) -> None:
-        command = [_tool("javac") or "javac", "-encoding", "UTF-8", "-cp", f"{jars}/*"]
-        command += ["-d", str(folder), *map(str, sources)]
-        run(command, environment={}, seconds=_COMPILE_SECONDS)
-
-    return f"{filled(programs, compile_programs)}:{_JAVA_SOURCES}:{jars}/*"
+    programs = JARS.compiled(sorted(_JAVA_SOURCES.glob("*.java")), "programs")
+    return f"{programs}:{_JAVA_SOURCES}:{JARS.folder()}/*"
 
 
 def java_command(main: str, *arguments: str, home: Path) -> list[str]:
     """The command line of a Java program of the class path; what it leaves in a home goes to ``home``."""
-    java = _tool("java") or "java"
+    java = tool("java") or "java"
     return [java, *_JVM_FLAGS, f"-Duser.home={home}", "-cp", class_path(), main, *arguments]
 
 
@@ -166,10 +146,10 @@ class _ApacheServer:
 
 
 class ApacheNameServer(_ApacheServer):
-    """A name server on a free port of this machine, ready when made."""
+    """A name server on a port of this machine, a free one unless it is given; ready when made."""
 
-    def __init__(self, home: Path) -> None:
-        port = free_port()
+    def __init__(self, home: Path, port: int | None = None) -> None:
+        port = port or free_port()
         super().__init__(
             "Apache name server",
             "org.apache.rocketmq.namesrv.NamesrvStartup",
@@ -184,7 +164,8 @@ class ApacheNameServer(_ApacheServer):
 class ApacheBroker(_ApacheServer):
     """A broker on the store under ``store``, ready and registered at ``nameserver`` when made.
 
-    ``conf`` holds ``broker.conf`` settings. Without a ``listenPort`` among them it listens on a free one.
+    Of several name servers the addresses are separated by semicolons. ``conf`` holds ``broker.conf`` settings.
+    Without a ``listenPort`` among them it listens on a free one.
     """
 
     def __init__(self, store: Path, conf: Mapping[str, str], *, home: Path, nameserver: str) -> None:
@@ -203,7 +184,9 @@ class ApacheBroker(_ApacheServer):
         )
         self._process.wait_until(self._answers, what="answering", seconds=_START_SECONDS)
         self._process.wait_until(
-            lambda: self._is_registered_at(nameserver), what="registered", seconds=_START_SECONDS
+            lambda: all(map(self._is_registered_at, nameserver.split(";"))),
+            what="registered",
+            seconds=_START_SECONDS,
         )
 
     def _answers(self) -> bool:
@@ -219,47 +202,3 @@ class ApacheBroker(_ApacheServer):
 def free_broker_port() -> int:
     """A port for a broker, which also takes the one two below (VIP) and the one above (replication)."""
     return free_port(-2, 1)
-
-
-def _tool(name: str) -> str | None:
-    java_home = os.environ.get("JAVA_HOME")
-    if java_home and (found := shutil.which(name, path=f"{java_home}/bin")):
-        return found
-    return shutil.which(name)
-
-
-def _java_version() -> int:
-    java = _tool("java")
-    if java is None:
-        return 0
-    try:
-        said = run([java, "--version"], environment={}, seconds=_COMMAND_SECONDS)
-    except PeerError:
-        return 0  # Java 8 does not know the question
-    version = re.match(r"\S+ (\d+)", said)
-    return int(version[1]) if version else 0
-
-
-def _fetch_jars(folder: Path) -> None:
-    command = [_tool("mvn") or "mvn", "-q", "-B", "-f", str(_POM)]
-    command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-    run(command, environment={}, seconds=_FETCH_SECONDS)
-
-
-def _jars_name() -> str:
-    return f"apache-{_digest(_POM)}"
-
-
-def _digest(*files: Path) -> str:
-    contents = hashlib.sha256()
-    for file in files:
-        contents.update(file.read_bytes())
-    return contents.hexdigest()[:12]
-
-
-def _first_error(said: str) -> str:
-    """The first line of a tool's output that tells of an error, without colours and addresses."""
-    plain = re.sub(r"\x1b\[[0-9;]*m|\(?https?://\S+", "", said)
-    lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    errors = [line.removeprefix("[ERROR] ") for line in lines if "error" in line.lower()]
-    return (errors or lines or ["no reason was given"])[0][:300]

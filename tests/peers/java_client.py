@@ -10,11 +10,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from peers.apache import OLDEST_JAVA, _digest, _first_error, _java_version, _tool
-from peers.apache import _fetch_jars as _fetch_new
-from peers.apache import _jars_name as _new_jars_name
-from peers.cache import filled, is_filled
-from peers.process import PeerError, PeerProcess, run
+from peers.apache import JARS as NEW_JARS
+from peers.jdk import Jars, tool
+from peers.process import PeerError, PeerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,10 +27,8 @@ JSON_HEADERS, BINARY_HEADERS = "JSON", "ROCKETMQ"
 OFTEN, NEVER = 2_000, 3_600_000
 """How many milliseconds a client waits before it shares out queues anew though nobody told it of a change."""
 
-_POM_OF_OLD = Path(__file__).with_name("client-4.9.8.pom.xml")
+_JARS = {OLD: Jars(f"client-{OLD}", Path(__file__).with_name(f"client-{OLD}.pom.xml")), NEW: NEW_JARS}
 _SOURCES = Path(__file__).with_name("java") / "client"
-_FETCH_SECONDS = 240
-_COMPILE_SECONDS = 60
 
 _JVM_FLAGS = (
     "-Xms64m",
@@ -121,15 +117,7 @@ class JavaClientError(Exception):
 @functools.cache
 def unavailable(version: str) -> str | None:
     """None if this version of the client can be run here, otherwise the reason in one sentence."""
-    if _java_version() < OLDEST_JAVA or _tool("javac") is None:
-        return f"running Apache's Java client takes a JDK (java and javac) of version {OLDEST_JAVA} or newer"
-    if not is_filled(_jars_name(version)) and _tool("mvn") is None:
-        return f"fetching Apache's Java client {version} takes Maven (mvn), which is not on the PATH"
-    try:
-        _jars(version)
-    except PeerError as error:
-        return f"Apache's Java client {version} could not be fetched: {_first_error(str(error))}"
-    return None
+    return _JARS[version].unavailable(f"Apache's Java client {version}")
 
 
 class JavaClient:
@@ -141,7 +129,7 @@ class JavaClient:
         home.mkdir(parents=True, exist_ok=True)
         self.version = version
         self.nameserver = nameserver
-        command = [_tool("java") or "java", *_JVM_FLAGS, f"-Duser.home={home}"]
+        command = [tool("java") or "java", *_JVM_FLAGS, f"-Duser.home={home}"]
         command += [
             f"-Drocketmq.serialize.type={headers}",
             f"-Drocketmq.client.rebalance.waitInterval={rebalance_ms}",
@@ -348,28 +336,7 @@ def _outgoing(topic: str, body: str | bytes, options: Mapping[str, Any]) -> dict
 
 def _class_path(version: str) -> str:
     """The class path of the driver with this version of the client, compiled once."""
-    jars = f"{_jars(version)}/*"
-    sources = sorted(_SOURCES.glob("*.java"))
-
-    def compile_driver(folder: Path) -> None:
-        command = [_tool("javac") or "javac", "-encoding", "UTF-8", "-cp", jars, "-d", str(folder)]
-        run([*command, *map(str, sources)], environment={}, seconds=_COMPILE_SECONDS)
-
-    driver = filled(f"{_jars_name(version)}-driver-{_digest(*sources)}", compile_driver)
+    jars = _JARS[version]
+    driver = jars.compiled(sorted(_SOURCES.glob("*.java")), "driver")
     # The folder above the sources has the settings of the newer client's log.
-    return f"{driver}:{_SOURCES.parent}:{jars}"
-
-
-def _jars_name(version: str) -> str:
-    return _new_jars_name() if version == NEW else f"client-{version}-{_digest(_POM_OF_OLD)}"
-
-
-def _jars(version: str) -> Path:
-    """The folder with this version of the client and all it depends on, fetched once."""
-    return filled(_jars_name(version), _fetch_new if version == NEW else _fetch_old)
-
-
-def _fetch_old(folder: Path) -> None:
-    command = [_tool("mvn") or "mvn", "-q", "-B", "-f", str(_POM_OF_OLD)]
-    command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-    run(command, environment={}, seconds=_FETCH_SECONDS)
+    return f"{driver}:{_SOURCES.parent}:{jars.folder()}/*"

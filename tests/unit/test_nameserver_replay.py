@@ -23,31 +23,12 @@ from orbitmq.protocol.crc import body_crc
 from orbitmq.protocol.fastjson import loads
 from orbitmq.settings import parse_conf
 from remoting_ends import decoded
-from wire_captures import DIRECTORY
+from wire_captures import BINARY_LIFE, DIRECTORY, LIVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orbitmq.protocol.command import Command
-
-JSON_LIFE = (
-    *("broker_register_json", "java_json_01_producer_start_route", "java_json_02_autocreate_topic"),
-    *("java_json_03_heartbeat_v1", "java_json_04_heartbeat_v2", "java_json_05_send", "java_json_06_send_batch"),
-    *("java_json_07_send_delay_timer_recall", "java_json_09_transaction", "java_json_10_push_concurrent"),
-    *("java_json_16_lite_pull", "java_json_20_errors", "go_orderly", "admin", "java_json_11_push_orderly"),
-    *("java_json_14_pop_push_consumer", "java_json_15_pop_direct", "java_json_17_request_reply"),
-    *("java_json_18_query_view", "java_json_19_trace", "ha", "broker_unregister_json", "go_producer", "go_push"),
-    *("go_pull", "node_producer", "node_consumer", "admin2", "java_json_13_push_sql92"),
-    *("java_json_12_push_broadcast", "java_json_08_send_ordered", "java_json_21_errors_send"),
-)
-BINARY_LIFE = (
-    *("broker_register_binary_compressed", "broker_register_binary", "java_binary_01_producer_start_route"),
-    *("java_binary_02_autocreate_topic", "java_binary_05_send", "java_binary_06_send_batch"),
-    *("java_binary_03_heartbeat_v1", "java_binary_04_heartbeat_v2", "java_binary_10_push_concurrent"),
-    *("java_binary_08_send_ordered", "java_binary_07_send_delay_timer_recall", "java_binary_09_transaction"),
-    "java_mixed_jsonclient_binaryserver",
-)
-LIVES = (JSON_LIFE, BINARY_LIFE)
 
 BROKERLESS = {"broker_register_json", "broker_register_binary_compressed", "broker_register_binary"}
 """Scenarios at whose beginning no broker was registered."""

@@ -1,4 +1,4 @@
-"""How a client presents itself and how often it does what: RocketMQ's ``ClientConfig`` in seconds and snake case."""
+"""How a client presents itself and how often it does what: RocketMQ's ``ClientConfig``, in seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ClientConfig:
     """``host:port`` of each; all know the same, and the first that answers is asked."""
     client_ip: str = ""
     instance_name: str = DEFAULT_INSTANCE
-    """Clients with one instance name share connections. ``DEFAULT`` becomes unique for all but broadcasting ones."""
+    """Clients with one instance name share connections. ``DEFAULT`` is made unique, except when broadcasting."""
     unit_name: str = ""
     namespace: str = ""
     poll_name_server_interval: float = 30.0

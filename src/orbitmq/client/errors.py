@@ -25,7 +25,8 @@ class NoRouteError(OrbitMQError):
     def __init__(self, topic: str, why: str = "") -> None:
         reason = f": {why}" if why else ""
         super().__init__(
-            f"no broker serves the topic {topic!r}{reason}; create it, or let the brokers do so (autoCreateTopicEnable)"
+            f"no broker serves the topic {topic!r}{reason}; create it, or let the brokers do it "
+            "(autoCreateTopicEnable)"
         )
         self.topic = topic
 

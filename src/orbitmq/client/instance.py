@@ -8,21 +8,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
-from typing import TYPE_CHECKING
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
 
+from orbitmq.client import forks
 from orbitmq.client.asked import requests_of_brokers
 from orbitmq.client.errors import BrokerError, InvalidMessageError, NoNameServerError, NoRouteError, NotRunningError
 from orbitmq.client.routes import MASTER, Route
 from orbitmq.protocol.bodies import HeartbeatData, ProducerData, TopicRouteData
 from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from orbitmq.protocol.command import Command
+from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP
 from orbitmq.remoting import RemotingClient, RemotingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from orbitmq.client.config import ClientConfig
     from orbitmq.client.ends import ConsumerEnd, ProducerEnd
@@ -47,14 +49,17 @@ class ClientInstance:
         self.routes: dict[str, Route] = {}
         self.broker_versions: dict[str, int] = {}
         """By address, what brokers say in their answers to heartbeats."""
-        self.client = RemotingClient(requests_of_brokers(self), tls=config.tls)
+        self.client = RemotingClient(requests_of_brokers(self), tls=config.tls, on_open=self._opened)
         self._loop = asyncio.get_running_loop()
-        self._process = os.getpid()
+        self._forks = forks.count
+        self._thread = get_ident()
         self._users = 0
         self._name_servers = list(config.name_servers)
         random.shuffle(self._name_servers)
-        self._refreshing: dict[str, asyncio.Task[Route | None]] = {}
+        self._refreshing: dict[object, asyncio.Task[Route | None]] = {}
+        """By topic, and by topic and the one that it is modelled on."""
         self._timers: list[asyncio.Task[None]] = []
+        self._greeting: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     # Sharing
@@ -63,6 +68,9 @@ class ClientInstance:
     def acquire(cls, config: ClientConfig, client_id: str) -> ClientInstance:
         """The instance for this client id on this loop. ``release`` it when it is not needed any more."""
         key = (asyncio.get_running_loop(), config.name_servers, client_id)
+        for other in [other for other in _instances if other[0].is_closed()]:
+            # Nobody released it, and nobody can any more.
+            del _instances[other]
         instance = _instances.get(key)
         if instance is None or instance._is_closed:
             instance = _instances[key] = cls(config, client_id)
@@ -77,9 +85,10 @@ class ClientInstance:
             return
         self._is_closed = True
         _instances.pop((self._loop, self.config.name_servers, self.client_id), None)
-        for timer in (*self._timers, *self._refreshing.values()):
-            timer.cancel()
-        await asyncio.gather(*self._timers, *self._refreshing.values(), return_exceptions=True)
+        going_on: list[asyncio.Task[Any]] = [*self._timers, *self._refreshing.values(), *self._greeting]
+        for task in going_on:
+            task.cancel()
+        await asyncio.gather(*going_on, return_exceptions=True)
         await self.client.close()
 
     def _start(self) -> None:
@@ -92,12 +101,14 @@ class ClientInstance:
 
     def check_usable(self) -> None:
         """Raise NotRunningError where connections would be shared with another process or loop."""
-        if os.getpid() != self._process:
+        if forks.count != self._forks:
             raise NotRunningError(
                 "this client was made before a fork; make producers and consumers in the process that uses them"
             )
         if self._is_closed:
             raise NotRunningError("this client is closed")
+        if get_ident() != self._thread or not self._loop.is_running():
+            raise NotRunningError("this client belongs to another event loop, the one that it was made on")
 
     # Members
 
@@ -139,19 +150,38 @@ class ClientInstance:
 
     async def route(self, topic: str) -> Route:
         """The route of a topic, from the cache if it is there. Raises NoRouteError, NoNameServerError."""
-        return self.routes.get(topic) or await self.refresh(topic)
+        known = self.routes.get(topic)
+        return await self.refresh(topic) if known is None or known.is_model else known
 
     async def refresh(self, topic: str) -> Route:
         """Ask a name server for the route now; those who ask at the same time share the answer."""
         self.check_usable()
-        task = self._refreshing.get(topic)
-        if task is None:
-            task = self._refreshing[topic] = self._loop.create_task(self._look_up(topic))
-            task.add_done_callback(lambda _: self._refreshing.pop(topic, None))
-        route = await asyncio.shield(task)
+        route = await self._shared(topic, self._look_up, topic)
         if route is None:
             raise NoRouteError(topic)
         return route
+
+    async def _shared(
+        self, key: object, look_up: Callable[..., Coroutine[None, None, Route | None]], *arguments: str | int
+    ) -> Route | None:
+        """What is being looked up under this key, or will be now: thousands of sends ask once."""
+        task = self._refreshing.get(key)
+        if task is None:
+            task = self._refreshing[key] = self._loop.create_task(look_up(*arguments))
+            task.add_done_callback(lambda ended: self._looked_up(key, ended))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if self._is_closed and (waiting is None or not waiting.cancelling()):
+                raise NotRunningError("this client was closed") from None
+            raise
+
+    def _looked_up(self, key: object, task: asyncio.Task[Route | None]) -> None:
+        del self._refreshing[key]
+        if not task.cancelled():
+            # Those who waited have heard of it; if none did any more, nobody needs to.
+            task.exception()
 
     async def route_to_publish(self, topic: str, default_topic: str, default_queues: int) -> Route:
         """The route for sending: for a topic that does not exist yet, that of the topic it will be modelled on."""
@@ -162,10 +192,15 @@ class ClientInstance:
             route = await self.refresh(topic)
             if route.publish_queues:
                 return route
+        made = await self._shared((topic, default_topic), self._look_up_model, topic, default_topic, default_queues)
+        assert made is not None
+        return made
+
+    async def _look_up_model(self, topic: str, default_topic: str, default_queues: int) -> Route:
         answer = await self.ask_name_server(_route_request(default_topic or AUTO_CREATE_TOPIC))
         if answer.code != ResponseCode.SUCCESS or answer.body is None:
             raise NoRouteError(topic, answer.remark or "")
-        route = Route.of(topic, TopicRouteData.decode(answer.body), most_queues=default_queues)
+        route = Route.of(topic, _route_data(topic, answer.body), most_queues=default_queues)
         if not route.publish_queues:
             raise NoRouteError(topic)
         self.routes[topic] = route
@@ -177,9 +212,9 @@ class ClientInstance:
             return None
         if answer.code != ResponseCode.SUCCESS or answer.body is None:
             raise BrokerError(answer.code, answer.remark, "the name server")
-        data = TopicRouteData.decode(answer.body)
+        data = _route_data(topic, answer.body)
         known = self.routes.get(topic)
-        if known is not None and known.data == data:
+        if known is not None and not known.is_model and known.says_the_same(data):
             return known
         route = self.routes[topic] = Route.of(topic, data)
         for consumer in self.consumers.values():
@@ -256,7 +291,7 @@ class ClientInstance:
         """The successful answer of a broker. Raises BrokerError for any other, and RemotingError."""
         self.check_usable()
         command.language = LanguageCode.PYTHON
-        answer = await self.client.call(address, command, seconds or self.config.api_timeout)
+        answer = await self.client.call(address, command, self.config.api_timeout if seconds is None else seconds)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, address)
         return answer
@@ -280,16 +315,35 @@ class ClientInstance:
         )
 
     async def _heartbeat_to(self, address: str, body: bytes) -> None:
-        command = Command(RequestCode.HEART_BEAT, body=body, language=LanguageCode.PYTHON)
         try:
-            answer = await self.client.call(address, command, self.config.api_timeout)
+            await self._heartbeat_over(await self.client.connection(address), address, body)
         except RemotingError as error:
             log.warning("no heartbeat to %s: %s", address, error)
-            return
+
+    async def _heartbeat_over(self, connection: Connection, address: str, body: bytes) -> None:
+        command = Command(RequestCode.HEART_BEAT, body=body, language=LanguageCode.PYTHON)
+        answer = await connection.call(command, self.config.api_timeout)
         if answer.code == ResponseCode.SUCCESS:
             self.broker_versions[address] = answer.version
         else:
             log.warning("%s refused a heartbeat with code %d: %s", address, answer.code, answer.remark)
+
+    def _opened(self, connection: Connection) -> None:
+        """A broker that was restarted knows nobody: it is told at once who is here, not at the next heartbeat."""
+        known = self._known_addresses(masters_only=not self.consumers)
+        if (self.producers or self.consumers) and connection.remote_address in known:
+            task = self._loop.create_task(self._greet(connection))
+            self._greeting.add(task)
+            task.add_done_callback(self._greeting.discard)
+
+    async def _greet(self, connection: Connection) -> None:
+        try:
+            await self._heartbeat_over(connection, connection.remote_address, self._heartbeat().encode())
+        except RemotingError as error:
+            log.warning("no heartbeat to %s: %s", connection.remote_address, error)
+            return
+        for consumer in self.consumers.values():
+            consumer.rebalance_soon()
 
     def _known_addresses(self, *, masters_only: bool) -> Iterable[str]:
         found: dict[str, None] = {}
@@ -307,12 +361,19 @@ def _route_request(topic: str) -> Command:
     )
 
 
-async def _repeat(pause: float, interval: float, job: object) -> None:
-    assert callable(job)
+def _route_data(topic: str, body: bytes) -> TopicRouteData:
+    try:
+        return TopicRouteData.decode(body)
+    except ProtocolError as error:
+        raise NoRouteError(topic, f"the name server's answer cannot be read: {error}") from error
+
+
+async def _repeat(pause: float, interval: float, job: Callable[[], Coroutine[None, None, None]]) -> None:
     await asyncio.sleep(pause)
     while True:
         try:
             await job()
-        except Exception as error:
-            log.warning("%s: %s", getattr(job, "__name__", job), error)
+        except Exception:
+            # What is done every half minute must not end with a fault of one time.
+            log.exception("%s failed and will be tried again", getattr(job, "__name__", job))
         await asyncio.sleep(interval)

@@ -25,6 +25,8 @@ class Route:
     addresses: Mapping[str, Mapping[int, str]]
     """By broker name and broker id."""
     is_ordered: bool = False
+    is_model: bool = False
+    """Whether it is that of another topic, for one that does not exist yet."""
 
     @classmethod
     def of(cls, topic: str, data: TopicRouteData, *, most_queues: int | None = None) -> Route:
@@ -45,15 +47,29 @@ class Route:
                 queues.read_queue_nums if most_queues is None else min(most_queues, queues.read_queue_nums)
             )
         ]
-        return cls(topic, data, publish, subscribe, addresses, bool(ordered))
+        return cls(topic, data, publish, subscribe, addresses, bool(ordered), most_queues is not None)
 
     def address(self, broker_name: str, broker_id: int = MASTER, *, only_this: bool = True) -> str | None:
-        """Where a broker is; with ``only_this`` off, another replica if that one is not there."""
+        """Where a broker is: for a slave that is not there, the next one; with ``only_this`` off, any replica."""
         replicas = self.addresses.get(broker_name, {})
         found = replicas.get(broker_id)
+        if found is None and broker_id != MASTER:
+            found = replicas.get(broker_id + 1)
         if found is None and not only_this and replicas:
-            found = replicas.get(broker_id + 1) or next(iter(replicas.values()))
+            found = replicas[min(replicas)]
         return found
+
+    def says_the_same(self, data: TopicRouteData) -> bool:
+        """Whether a name server's answer is what this was made of; the order of brokers means nothing."""
+        return _sorted(self.data) == _sorted(data)
+
+
+def _sorted(data: TopicRouteData) -> TopicRouteData:
+    return dataclasses.replace(
+        data,
+        queue_datas=sorted(data.queue_datas, key=lambda queues: queues.broker_name),
+        broker_datas=sorted(data.broker_datas, key=lambda broker: broker.broker_name),
+    )
 
 
 def _publish_queues(

@@ -1,14 +1,54 @@
 """What tests of OrbitMQ, and of what is built on it, run against instead of the real world.
 
-Here are a disk that loses power and fails on request (``MemoryDisk``) and a clock that stands still until it is
-told to move (``ManualClock``). They keep the same contracts as the machine's disk and clock, are driven by a
-seed, and so replay a failure exactly.
+``LocalCluster`` is real name servers and brokers inside the test's own process; the pytest plugin makes fixtures
+of it. Below it are a disk that loses power and fails on request (``MemoryDisk``), a clock that stands still until
+it is told to move (``ManualClock``) and one that runs and can be moved ahead (``LoopClock``). They keep the same
+contracts as the machine's disk and clock, are driven by a seed, and so replay a failure exactly.
 
-Belongs here: stand-ins for the world outside the process. Does not belong here: stand-ins for OrbitMQ's own
-parts, and anything that knows what a message is.
+Belongs here: stand-ins for the world outside the process, and OrbitMQ's own parts put together for tests. Does not
+belong here: stand-ins for OrbitMQ's own parts.
 """
 
-from orbitmq.testing.clock import ManualClock
-from orbitmq.testing.disk import BrokenMapError, MemoryDisk, PowerCut, UnreservedStoreError
+from __future__ import annotations
 
-__all__ = ["BrokenMapError", "ManualClock", "MemoryDisk", "PowerCut", "UnreservedStoreError"]
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orbitmq.testing.clock import ManualClock
+    from orbitmq.testing.cluster_thread import ThreadCluster
+    from orbitmq.testing.disk import BrokenMapError, MemoryDisk, PowerCut, UnreservedStoreError
+    from orbitmq.testing.local_cluster import LocalCluster
+    from orbitmq.testing.loop_clock import LoopClock
+
+__all__ = [
+    "BrokenMapError",
+    "LocalCluster",
+    "LoopClock",
+    "ManualClock",
+    "MemoryDisk",
+    "PowerCut",
+    "ThreadCluster",
+    "UnreservedStoreError",
+]
+
+_MODULES = {
+    "BrokenMapError": "disk",
+    "LocalCluster": "local_cluster",
+    "LoopClock": "loop_clock",
+    "ManualClock": "clock",
+    "MemoryDisk": "disk",
+    "PowerCut": "disk",
+    "ThreadCluster": "cluster_thread",
+    "UnreservedStoreError": "disk",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load what is asked for, and only then: pytest imports this package at the start of every run."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,226 @@
+"""The push consumer: handlers that are called with messages as they come, in a group that shares the work."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from orbitmq.client.config import ClientConfig, name_server_list
+from orbitmq.client.consumer_config import ConsumerConfig, ConsumerOptions
+from orbitmq.client.errors import InvalidMessageError, NotRunningError
+from orbitmq.client.namespaces import wrap
+from orbitmq.client.producer_config import split_options
+from orbitmq.client.push_member import PushMember
+from orbitmq.client.subscriptions import Subscriptions
+from orbitmq.client.validation import check_group
+from orbitmq.protocol.names import DEFAULT_CONSUMER_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from orbitmq.protocol.bodies import MessageQueue
+
+HandlerT = TypeVar("HandlerT", bound="Callable[[Any], Any]")
+
+MOST_THREADS = 1000
+
+
+class Consumer:
+    """Calls handlers with the messages of topics.
+
+    A handler that returns has consumed its message. One that raises gets it again later, and when that does not
+    help either the message ends among the dead letters of the group. A handler may also return a ConsumeResult.
+    Plain functions are called in threads, coroutine functions on the loop, up to ``consume_thread_max`` at a time::
+
+        consumer = Consumer("127.0.0.1:9876", group="billing")
+
+        @consumer.on("orders", tags="paid || refunded")
+        async def handle(message): ...
+
+        async with consumer:
+            ...
+
+    The options are the fields of ConsumerConfig and ClientConfig.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Iterable[str] | None = None,
+        *,
+        group: str,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        """Nothing is connected before ``start``. Raises InvalidMessageError."""
+        check_group(group)
+        if group == DEFAULT_CONSUMER_GROUP:
+            raise InvalidMessageError(f"a consumer's group cannot be {DEFAULT_CONSUMER_GROUP}: choose another name")
+        given, client_given = split_options(dict(options), ConsumerConfig, ClientConfig)
+        self.config = ConsumerConfig(**given)
+        self.client_config = ClientConfig(name_servers=name_server_list(name_servers), **client_given)
+        self.group = group
+        self._group = wrap(self.client_config.namespace, group)
+        self._subscriptions = Subscriptions(
+            self._group, self.client_config.namespace, with_retries=not self.config.is_broadcasting
+        )
+        self._member: PushMember | None = None
+        self._is_closed = False
+        self._stopped: asyncio.Event | None = None
+
+    # What to consume
+
+    def on(
+        self,
+        topic: str,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        inline: bool | None = None,
+        batch: bool | None = None,
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Make a function the handler of a topic, or of those messages of it that a filter lets through.
+
+        ``tags`` is ``a``, ``a || b`` or ``*``; ``sql`` is an SQL92 expression on properties. ``inline`` calls a
+        plain function on the loop and not in a thread, for those that are quick. ``batch`` says whether the
+        handler takes a list; without it, it does if ``consume_message_batch_max_size`` is more than 1.
+        """
+
+        def register(handler: HandlerT) -> HandlerT:
+            self._add(topic, handler, tags, sql, inline, batch)
+            return handler
+
+        if self._member is not None:
+            raise NotRunningError("the consumer runs already: use `await consumer.subscribe(...)`")
+        return register
+
+    async def subscribe(
+        self,
+        topic: str,
+        handler: Callable[[Any], Any],
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        inline: bool | None = None,
+        batch: bool | None = None,
+    ) -> None:
+        """The same as ``on``, also while the consumer runs; then it can change what is wanted of a topic."""
+        subscription = self._add(topic, handler, tags, sql, inline, batch)
+        if self._member is not None:
+            await self._member.subscription_changed(subscription)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer."""
+        self._subscriptions.remove(topic)
+        if self._member is not None:
+            await self._member.subscription_changed(None)
+
+    def _add(
+        self,
+        topic: str,
+        handler: Callable[[Any], Any],
+        tags: str | None,
+        sql: str | None,
+        inline: bool | None,
+        batch: bool | None,
+    ) -> Any:
+        return self._subscriptions.add(
+            topic,
+            handler,
+            tags=tags,
+            sql=sql,
+            inline=self.config.inline if inline is None else inline,
+            takes_list=self.config.consume_message_batch_max_size > 1 if batch is None else batch,
+        )
+
+    # Running
+
+    async def start(self) -> Self:
+        """Join the group. Messages sent after this has returned will be consumed. Raises OrbitMQError."""
+        if self._member is not None or self._is_closed:
+            raise NotRunningError("a consumer is started once: make another one")
+        if not len(self._subscriptions):
+            raise InvalidMessageError("the consumer has no handler: give it one with @consumer.on(topic)")
+        member = PushMember(self.client_config, self.config, self._group, self._subscriptions)
+        self._stopped = asyncio.Event()
+        await member.start()
+        self._member = member
+        return self
+
+    async def close(self) -> None:
+        """Finish what has begun, save how far the group has come, and leave it."""
+        self._is_closed = True
+        member, self._member = self._member, None
+        if self._stopped is not None:
+            self._stopped.set()
+        if member is not None:
+            await member.close()
+
+    async def abort(self) -> None:
+        """Stop as if the process had been killed: nothing is saved and nobody is told. For tests."""
+        self._is_closed = True
+        member, self._member = self._member, None
+        if self._stopped is not None:
+            self._stopped.set()
+        if member is not None:
+            await member.abandon()
+
+    async def run(self) -> None:
+        """Consume until this is cancelled, or ``close`` is called."""
+        if self._member is None:
+            await self.start()
+        assert self._stopped is not None
+        try:
+            await self._stopped.wait()
+        finally:
+            await self.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # While it runs
+
+    def _running(self) -> PushMember:
+        if self._member is None:
+            raise NotRunningError("the consumer does not run: start it first")
+        return self._member
+
+    def pause(self) -> None:
+        """Get no more messages for now. What is here already is still consumed."""
+        self._running().unpaused.clear()
+
+    suspend = pause
+
+    def resume(self) -> None:
+        member = self._running()
+        member.unpaused.set()
+        member.rebalance_soon()
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._running().unpaused.is_set()
+
+    @property
+    def consume_threads(self) -> int:
+        """How many handlers are called at the same time. Can be set while the consumer runs."""
+        return self._running().consumption.thread_count
+
+    @consume_threads.setter
+    def consume_threads(self, count: int) -> None:
+        if not 1 <= count <= MOST_THREADS:
+            raise InvalidMessageError(f"consume_threads must be from 1 to {MOST_THREADS}, not {count}")
+        self._running().consumption.resize(count)
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that this member of the group consumes at the moment."""
+        return [queue.queue for queue in self._running().queues.process_queues]
+
+    @property
+    def client_id(self) -> str:
+        return self._running().client_id
+
+    async def persist_offsets(self) -> None:
+        """Save how far the group has come now, and not only every few seconds."""
+        await self._running().queues.persist()

@@ -1,0 +1,309 @@
+"""Each queue consumed in its order: one call of a handler at a time, and nothing passes what fails.
+
+A queue that several consumers share is locked at its broker first. While the lock counts nobody else consumes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from orbitmq.client.consume_result import DEAD_LETTER, ConsumeResult, result_of
+from orbitmq.client.consume_threads import ConsumeThreads
+from orbitmq.client.errors import OrbitMQError
+from orbitmq.client.routes import MASTER
+from orbitmq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from orbitmq.protocol.codes import LanguageCode, RequestCode
+from orbitmq.protocol.command import Command
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.remoting import RemotingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from orbitmq.client.consumer_config import ConsumerConfig
+    from orbitmq.client.instance import ClientInstance
+    from orbitmq.client.process_queue import ProcessQueue
+    from orbitmq.client.pulled_message import PulledMessage
+    from orbitmq.client.send_back import SendBack
+    from orbitmq.client.subscriptions import Subscription, Subscriptions
+    from orbitmq.protocol.bodies import MessageQueue
+
+log = logging.getLogger("orbitmq.client")
+
+LOCK_SECONDS = 1.0
+"""How long a broker has to answer for locks."""
+REFUSED_SECONDS = 3.0
+"""After a broker has refused a lock."""
+LEAST_SUSPEND, MOST_SUSPEND = 0.01, 30.0
+
+
+class QueueLocks:
+    """The locks of one member of a group at the brokers."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues, or keep them locked. Those that are; a broker that does not answer has locked none."""
+        answers = await asyncio.gather(*(self._lock_at(name, some) for name, some in _by_broker(queues).items()))
+        return {queue for locked in answers for queue in locked}
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back. Those of a broker that cannot be told end by themselves."""
+        await asyncio.gather(*(self._unlock_at(name, some) for name, some in _by_broker(queues).items()))
+
+    async def _lock_at(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        body = LockBatchRequestBody(self._group, self._instance.client_id, mq_set=queues)
+        try:
+            answer = await self._ask(RequestCode.LOCK_BATCH_MQ, broker_name, queues[0].topic, body)
+            return LockBatchResponseBody.decode(answer.body or b"{}").lock_ok_mq_set
+        except (OrbitMQError, RemotingError, ProtocolError) as error:
+            log.warning("%s does not lock queues: %s", broker_name, error)
+            return []
+
+    async def _unlock_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        body = UnlockBatchRequestBody(self._group, self._instance.client_id, mq_set=queues)
+        try:
+            await self._ask(RequestCode.UNLOCK_BATCH_MQ, broker_name, queues[0].topic, body)
+        except (OrbitMQError, RemotingError) as error:
+            log.warning("%s keeps queues locked for a while: %s", broker_name, error)
+
+    async def _ask(self, code: RequestCode, broker_name: str, topic: str, body: LockBatchRequestBody) -> Command:
+        address = self._instance.address(topic, broker_name, MASTER)
+        if address is None:
+            raise OrbitMQError(f"the broker {broker_name} has no master now")
+        command = Command(code, body=body.encode(), language=LanguageCode.PYTHON)
+        return await self._instance.call(address, command, LOCK_SECONDS)
+
+
+class OrderlyConsumption:
+    """Calls the handlers of one consumer, for each queue one after the other."""
+
+    def __init__(
+        self,
+        group: str,
+        config: ConsumerConfig,
+        subscriptions: Subscriptions,
+        send_back: SendBack,
+        locks: QueueLocks | None,
+    ) -> None:
+        """Without ``locks`` every queue is this consumer's alone anyway, as when broadcasting."""
+        self._config = config
+        self._subscriptions = subscriptions
+        self._send_back = send_back
+        self._locks = locks
+        self._loop = asyncio.get_running_loop()
+        self.threads = ConsumeThreads(group, config.consume_thread_max)
+        self._slots = _Slots(config.consume_thread_max)
+        self._tasks: dict[ProcessQueue, asyncio.Task[None]] = {}
+        self._consuming: set[ProcessQueue] = set()
+        """Those with a call that has not returned, or with what came of one to be sorted out."""
+        self._is_closing = False
+        self._keeping = None if locks is None else self._loop.create_task(self._keep_locks(locks))
+
+    # What the consumer asks
+
+    def begin(self, queue: ProcessQueue) -> None:
+        """A queue was assigned, and locked."""
+        self._tasks[queue] = self._loop.create_task(self._consume(queue))
+
+    async def end(self, queue: ProcessQueue) -> None:
+        """A queue was dropped: wait for the call that runs, so that whoever has it next does not overtake it."""
+        task = self._tasks.pop(queue, None)
+        if task is None:
+            return
+        if queue not in self._consuming:
+            task.cancel()
+        try:
+            await asyncio.gather(task, return_exceptions=True)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+
+    def deliver(self, queue: ProcessQueue, messages: list[PulledMessage]) -> None:
+        """Messages are in the queue, whose task has noticed."""
+
+    def resize(self, count: int) -> None:
+        """Call so many handlers at the same time."""
+        self.threads.resize(count)
+        self._slots.resize(count)
+
+    @property
+    def thread_count(self) -> int:
+        return self.threads.limit
+
+    async def close(self, patience: float) -> None:
+        """Begin nothing more, wait for what runs, but not for ever."""
+        self._is_closing = True
+        if self._keeping is not None:
+            self._keeping.cancel()
+        for queue, task in self._tasks.items():
+            if queue not in self._consuming:
+                task.cancel()
+        tasks = list(self._tasks.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=patience)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *([] if self._keeping is None else [self._keeping]), return_exceptions=True)
+        self._tasks.clear()
+        for name in self.threads.close():
+            log.warning("the handler in %s has not returned; its message will be consumed again", name)
+
+    # Locks
+
+    async def _keep_locks(self, locks: QueueLocks) -> None:
+        while True:
+            await asyncio.sleep(self._config.lock_interval)
+            await self._lock(locks, [queue for queue in self._tasks if not queue.is_dropped])
+
+    async def _lock(self, locks: QueueLocks, queues: Sequence[ProcessQueue]) -> None:
+        asked_at = time.monotonic()
+        locked = await locks.lock([queue.queue for queue in queues])
+        for queue in queues:
+            if queue.queue in locked:
+                queue.lock(asked_at=asked_at)
+            else:
+                queue.unlock()
+
+    async def _has_lock(self, queue: ProcessQueue) -> bool:
+        if self._locks is None or queue.is_locked:
+            return True
+        await self._lock(self._locks, [queue])
+        return queue.is_locked
+
+    # Calling
+
+    async def _consume(self, queue: ProcessQueue) -> None:
+        while self._goes_on(queue):
+            await queue.arrived.wait()
+            if not await self._has_lock(queue):
+                await asyncio.sleep(REFUSED_SECONDS)
+                continue
+            subscription, messages = self._next(queue)
+            self._consuming.add(queue)
+            try:
+                result = await self._called(subscription, messages)
+                pause = await self._sort_out(queue, subscription, messages, result)
+            finally:
+                self._consuming.discard(queue)
+            if pause and self._goes_on(queue):
+                await asyncio.sleep(pause)
+
+    def _goes_on(self, queue: ProcessQueue) -> bool:
+        return not queue.is_dropped and not self._is_closing
+
+    def _next(self, queue: ProcessQueue) -> tuple[Subscription, list[PulledMessage]]:
+        """The lowest messages of a queue that go to one handler, at most as many as it takes."""
+        first = queue.first(1)[0]
+        subscription = self._subscription(queue, first)
+        if not subscription.takes_list:
+            return subscription, [first]
+        messages = queue.first(self._config.consume_message_batch_max_size)
+        if queue.queue.topic != self._subscriptions.retry_topic:
+            return subscription, messages
+        others = (at for at, message in enumerate(messages) if message.topic != first.topic)
+        return subscription, messages[: next(others, len(messages))]
+
+    def _subscription(self, queue: ProcessQueue, message: PulledMessage) -> Subscription:
+        found = self._subscriptions.get(queue.queue.topic)
+        if found is not None and queue.queue.topic == self._subscriptions.retry_topic:
+            found = self._subscriptions.get(self._subscriptions.origin(message)) or found
+        assert found is not None, "who pulls a topic has subscribed it"
+        return found
+
+    async def _called(self, subscription: Subscription, messages: list[PulledMessage]) -> ConsumeResult:
+        argument: Any = messages if subscription.takes_list else messages[0]
+        counts = subscription.counts
+        began = time.monotonic()
+        try:
+            if subscription.runs_on_loop:
+                async with self._slots:
+                    returned = subscription.handler(argument)
+                    if returned is not None and inspect.isawaitable(returned):
+                        returned = await returned
+            else:
+                returned = await self.threads.call(subscription.handler, argument)
+        except Exception as error:
+            log.warning("the handler of %s failed at %s: %r", subscription.name, messages[0], error, exc_info=error)
+            return ConsumeResult.LATER
+        finally:
+            counts.calls += 1
+            counts.consume_time += time.monotonic() - began
+        return result_of(returned)
+
+    # What came of it
+
+    async def _sort_out(
+        self,
+        queue: ProcessQueue,
+        subscription: Subscription,
+        messages: list[PulledMessage],
+        result: ConsumeResult,
+    ) -> float:
+        """Move on, or say for how long the queue has to wait."""
+        counts = subscription.counts
+        done = result.done_of(len(messages))
+        counts.done += done
+        queue.finish(messages[:done])
+        queue.last_consume_ms = round(time.time() * 1000)
+        failed = messages[done:]
+        if not failed:
+            return 0.0
+        counts.failed += len(failed)
+        for message in failed:
+            if await self._buried(message, result):
+                queue.finish((message,))
+            else:
+                message.record.reconsume_times += 1
+        pause = self._config.suspend_current_queue_time if result.suspend is None else result.suspend
+        return min(max(pause, LEAST_SUSPEND), MOST_SUSPEND) if any(map(queue.holds, failed)) else 0.0
+
+    async def _buried(self, message: PulledMessage, result: ConsumeResult) -> bool:
+        """Send a message to the dead letters, if it has failed often enough. False if it has to be tried again."""
+        is_over = message.record.reconsume_times >= self._config.most_reconsumed
+        if self._config.is_broadcasting or not (is_over or result.delay_level == DEAD_LETTER):
+            return False
+        try:
+            await self._send_back.bury(message)
+        except (OrbitMQError, RemotingError) as error:
+            log.warning("%s cannot be sent to the dead letters yet: %s", message, error)
+            return False
+        return True
+
+
+class _Slots:
+    """How many coroutines may run at the same time, which can be changed."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._taken = 0
+        self._free = asyncio.Condition()
+
+    async def __aenter__(self) -> None:
+        if self._taken >= self._limit:
+            async with self._free:
+                await self._free.wait_for(lambda: self._taken < self._limit)
+                self._taken += 1
+        else:
+            self._taken += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._taken -= 1
+        async with self._free:
+            self._free.notify()
+
+    def resize(self, limit: int) -> None:
+        self._limit = limit
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker_name, []).append(queue)
+    return found

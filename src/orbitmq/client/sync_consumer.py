@@ -1,0 +1,194 @@
+"""The push consumer for plain code: handlers run in threads, and ``run`` lasts until Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from orbitmq.client.consumer import Consumer as AsyncConsumer
+from orbitmq.client.errors import NotRunningError
+from orbitmq.client.sync_loop import SyncLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
+
+    from orbitmq.client.consumer_config import ConsumerOptions
+    from orbitmq.protocol.bodies import MessageQueue
+
+HandlerT = TypeVar("HandlerT", bound="Callable[[Any], Any]")
+T = TypeVar("T")
+
+
+class Consumer:
+    """Calls handlers with the messages of topics.
+
+    ::
+
+        consumer = Consumer("127.0.0.1:9876", group="billing")
+
+        @consumer.on("orders", tags="paid || refunded")
+        def handle(message): ...          # returns: done; raises: retried later
+
+        consumer.run()                    # until Ctrl-C; `with consumer:` runs it in the background
+
+    The options are the fields of ``ConsumerConfig`` and ``ClientConfig``.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Iterable[str] | None = None,
+        *,
+        group: str,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        """Nothing is connected before ``start``. Raises InvalidMessageError."""
+        self._consumer = AsyncConsumer(name_servers, group=group, **options)
+        self._loop: SyncLoop | None = None
+        self._over = threading.Event()
+
+    @property
+    def group(self) -> str:
+        return self._consumer.group
+
+    def on(
+        self,
+        topic: str,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        inline: bool | None = None,
+        batch: bool | None = None,
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Make a function the handler of a topic. See ``orbitmq.aio.Consumer.on``."""
+        return self._consumer.on(topic, tags=tags, sql=sql, inline=inline, batch=batch)
+
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[[Any], Any],
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        inline: bool | None = None,
+        batch: bool | None = None,
+    ) -> None:
+        """The same as ``on``, also while the consumer runs; then it can change what is wanted of a topic."""
+        if self._loop is None:
+            self._consumer.on(topic, tags=tags, sql=sql, inline=inline, batch=batch)(handler)
+            return
+        self._loop.do(self._consumer.subscribe(topic, handler, tags=tags, sql=sql, inline=inline, batch=batch))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer."""
+        self._running().do(self._consumer.unsubscribe(topic))
+
+    # Running
+
+    def start(self) -> Self:
+        """Join the group; handlers are called from now on, in other threads."""
+        if self._loop is not None:
+            raise NotRunningError("a consumer is started once: make another one")
+        self._loop = SyncLoop.acquire()
+        try:
+            self._loop.do(self._consumer.start())
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Finish what has begun, save how far the group has come, and leave it. Ends ``run`` too."""
+        self._over.set()
+        if self._loop is not None:
+            try:
+                self._loop.do(self._consumer.close())
+            finally:
+                self._leave()
+
+    def _leave(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.release()
+
+    def run(self) -> None:
+        """Consume until Ctrl-C, SIGTERM, or ``close`` by another thread."""
+        with _signals_set(self._over):
+            if self._loop is None:
+                self.start()
+            try:
+                self._over.wait()
+            finally:
+                self.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # While it runs
+
+    def _running(self) -> SyncLoop:
+        if self._loop is None:
+            raise NotRunningError("this consumer does not run: use `with`, start() or run() it")
+        return self._loop
+
+    def _there(self, work: Callable[[], T]) -> T:
+        async def call() -> T:
+            return work()
+
+        coroutine: Coroutine[None, None, T] = call()
+        return self._running().do(coroutine)
+
+    def pause(self) -> None:
+        """Get no more messages for now. What is here already is still consumed."""
+        self._there(self._consumer.pause)
+
+    suspend = pause
+
+    def resume(self) -> None:
+        self._there(self._consumer.resume)
+
+    @property
+    def is_paused(self) -> bool:
+        return self._there(lambda: self._consumer.is_paused)
+
+    @property
+    def consume_threads(self) -> int:
+        """How many handlers are called at the same time. Can be set while the consumer runs."""
+        return self._there(lambda: self._consumer.consume_threads)
+
+    @consume_threads.setter
+    def consume_threads(self, count: int) -> None:
+        self._there(lambda: setattr(self._consumer, "consume_threads", count))
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that this member of the group consumes at the moment."""
+        return self._there(lambda: self._consumer.queues)
+
+    @property
+    def client_id(self) -> str:
+        return self._there(lambda: self._consumer.client_id)
+
+    def persist_offsets(self) -> None:
+        """Save how far the group has come now, and not only every few seconds."""
+        self._running().do(self._consumer.persist_offsets())
+
+
+@contextlib.contextmanager
+def _signals_set(over: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end what waits for the event; only the main thread may ask for that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda *_: over.set())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,148 @@
+"""The producer for plain code: the same verbs, which wait for what they ask. Any thread may use it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, Unpack
+
+from orbitmq.client.errors import NotRunningError
+from orbitmq.client.producer import DEFAULT_GROUP
+from orbitmq.client.producer import Producer as AsyncProducer
+from orbitmq.client.sync_loop import SyncLoop
+
+if TYPE_CHECKING:
+    import concurrent.futures
+    from collections.abc import Callable, Iterable
+
+    from orbitmq.client.messages import Message, Receipt
+    from orbitmq.client.producer_config import ProducerOptions
+    from orbitmq.client.queue_choice import Selector
+    from orbitmq.client.send_hooks import SendHook
+    from orbitmq.protocol.bodies import MessageQueue
+
+
+class Producer:
+    """Sends messages.
+
+    ::
+
+        with Producer("127.0.0.1:9876", group="orders") as producer:
+            receipt = producer.send(Message("orders", b"...", tags="paid"))
+
+    Options are those of RocketMQ's Java producer in snake case: see ``ProducerConfig`` and ``ClientConfig``.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Iterable[str] | None = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        hooks: Iterable[SendHook] = (),
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """Nothing is connected before ``start``. Raises InvalidMessageError for options that cannot be."""
+        self._producer = AsyncProducer(name_servers, group=group, hooks=hooks, **options)
+        self._loop: SyncLoop | None = None
+
+    @property
+    def group(self) -> str:
+        """As brokers know it."""
+        return self._producer.group
+
+    def start(self) -> Self:
+        """Be ready to send. Name servers and brokers need not be there yet."""
+        if self._loop is not None:
+            raise NotRunningError("a producer can be started once only: make another one")
+        self._loop = SyncLoop.acquire()
+        try:
+            self._loop.do(self._producer.start())
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Wait for what is on its way, then leave."""
+        if self._loop is not None:
+            try:
+                self._loop.do(self._producer.close())
+            finally:
+                self._leave()
+
+    def _leave(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.release()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _running(self) -> SyncLoop:
+        if self._loop is None:
+            raise NotRunningError("this producer does not run: use `with`, or start() it")
+        return self._loop
+
+    def send(
+        self,
+        message: Message,
+        *,
+        timeout: float | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        arg: object = None,
+    ) -> Receipt:
+        """Send a message and wait until a broker has stored it. See ``orbitmq.aio.Producer.send``."""
+        return self._running().do(
+            self._producer.send(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
+        )
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        timeout: float | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        arg: object = None,
+        callback: Callable[[Receipt | None, BaseException | None], None] | None = None,
+    ) -> concurrent.futures.Future[Receipt]:
+        """Send a message and go on. What becomes of it is in the future, and is told to ``callback``.
+
+        The callback runs on the client's own thread: it should be quick and must not call this producer.
+        """
+        future = self._running().submit(
+            self._producer.send(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
+        )
+        if callback is not None:
+            future.add_done_callback(lambda done: _call_back(callback, done))
+        return future
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        arg: object = None,
+    ) -> None:
+        """Send a message and do not ask what became of it."""
+        self._running().do(self._producer.send_oneway(message, queue=queue, selector=selector, arg=arg))
+
+    def send_batch(
+        self, messages: Iterable[Message], *, timeout: float | None = None, queue: MessageQueue | None = None
+    ) -> list[Receipt]:
+        """Send many messages of one topic in as few requests as the size limit allows."""
+        return self._running().do(self._producer.send_batch(messages, timeout=timeout, queue=queue))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be sent to, in the order in which selectors get them."""
+        return self._running().do(self._producer.queues(topic))
+
+
+def _call_back(
+    callback: Callable[[Receipt | None, BaseException | None], None], done: concurrent.futures.Future[Receipt]
+) -> None:
+    error = done.exception()
+    callback(done.result() if error is None else None, error)

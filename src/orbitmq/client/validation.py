@@ -1,0 +1,94 @@
+"""What a topic, a group and a message may be: RocketMQ's own limits, checked before anything is sent."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.messages import Message
+from orbitmq.protocol import property_names as names
+from orbitmq.protocol.names import (
+    DEFAULT_PRODUCER_GROUP,
+    MAX_GROUP_LENGTH,
+    MAX_TOPIC_LENGTH,
+    TOPICS_CLOSED_TO_CLIENTS,
+)
+from orbitmq.protocol.record import MAX_PROPERTIES_SIZE
+
+if TYPE_CHECKING:
+    from orbitmq.protocol.bodies import MessageQueue
+
+_is_name = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
+_LETTERS = "letters, digits, and the characters _ - % |"
+
+
+def check_topic(topic: str) -> None:
+    """Raise InvalidMessageError for what no topic can be called."""
+    if not topic or not topic.strip():
+        raise InvalidMessageError("a message needs a topic: the one given is blank")
+    if len(topic) > MAX_TOPIC_LENGTH:
+        raise InvalidMessageError(
+            f"the topic {topic[:20]}… has {len(topic)} characters: at most {MAX_TOPIC_LENGTH} are allowed"
+        )
+    if not _is_name(topic):
+        raise InvalidMessageError(f"the topic {topic!r} contains illegal characters: allowed are {_LETTERS}")
+
+
+def check_topic_to_send(topic: str) -> None:
+    """Raise InvalidMessageError for a topic that clients cannot send to."""
+    check_topic(topic)
+    if topic in TOPICS_CLOSED_TO_CLIENTS:
+        raise InvalidMessageError(f"sending to the topic {topic!r} is forbidden: it is RocketMQ's own")
+
+
+def check_group(group: str) -> None:
+    """Raise InvalidMessageError for what no group can be called."""
+    if not group or not group.strip():
+        raise InvalidMessageError("a group needs a name: the one given is blank")
+    if len(group) > MAX_GROUP_LENGTH:
+        raise InvalidMessageError(
+            f"the group {group[:20]}… has {len(group)} characters: at most {MAX_GROUP_LENGTH} are allowed"
+        )
+    if not _is_name(group):
+        raise InvalidMessageError(f"the group {group!r} contains illegal characters: allowed are {_LETTERS}")
+
+
+def check_producer_group(group: str) -> None:
+    """Raise InvalidMessageError for a group that no producer may have."""
+    check_group(group)
+    if group == DEFAULT_PRODUCER_GROUP:
+        raise InvalidMessageError(f"a producer's group cannot be {DEFAULT_PRODUCER_GROUP}: choose another name")
+
+
+def check_message(message: Message, most_bytes: int) -> None:
+    """Raise InvalidMessageError for a message that no broker would take. The topic is checked apart from it."""
+    if not isinstance(message, Message):
+        raise InvalidMessageError(f"a Message can be sent, but this is {type(message).__name__}")
+    size = len(message.body)
+    if not size:
+        raise InvalidMessageError("the body of the message is empty: a broker takes none without one")
+    if size > most_bytes:
+        raise InvalidMessageError(
+            f"the body of the message has {size} bytes: at most {most_bytes} are allowed (max_message_size)"
+        )
+    queues = message.properties.get(names.INNER_MULTI_DISPATCH)
+    if queues is not None and os.sep in queues:
+        raise InvalidMessageError(
+            f"the property {names.INNER_MULTI_DISPATCH} must not contain {os.sep!r}: {queues}"
+        )
+
+
+def check_properties_size(size: int) -> None:
+    """Raise InvalidMessageError for properties that do not fit a record."""
+    if size > MAX_PROPERTIES_SIZE:
+        raise InvalidMessageError(
+            f"the properties of the message have {size} bytes together: at most {MAX_PROPERTIES_SIZE} are allowed"
+        )
+
+
+def check_queue(queue: MessageQueue, topic: str) -> None:
+    """Raise InvalidMessageError for a queue that is not of the message's topic."""
+    if queue.topic != topic:
+        raise InvalidMessageError(f"a message for the topic {topic!r} cannot go to a queue of {queue.topic!r}")

@@ -1,0 +1,172 @@
+"""A local cluster in a thread of its own, for plain code: the same verbs, which wait for what they ask."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orbitmq.remoting.loops import new_event_loop
+from orbitmq.testing.local_cluster import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from orbitmq.client.messages import ReceivedMessage
+    from orbitmq.protocol.bodies import MessageQueue
+    from orbitmq.store import LocalDisk
+    from orbitmq.testing.disk import MemoryDisk
+    from orbitmq.testing.local_cluster import LocalCluster
+
+T = TypeVar("T")
+
+
+class ThreadCluster:
+    """What ``with LocalCluster(...) as cluster`` gives. Any thread but the cluster's own may use it.
+
+    A coroutine may use it too, but must not wait with it for consumers of its own loop: that would never end.
+    ``until_consumed`` is there for them.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self._clients = contextlib.ExitStack()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._over: asyncio.Event
+
+    # Where it is
+
+    @property
+    def name_server(self) -> str:
+        """What clients are given: ``host:port``, several separated by semicolons."""
+        return self._cluster.name_server
+
+    @property
+    def names(self) -> list[str]:
+        """All servers, running or not, name servers first."""
+        return self._cluster.names
+
+    def address(self, name: str) -> str:
+        """``host:port`` of a server, which it keeps."""
+        return self._cluster.address(name)
+
+    def disk(self, name: str = "broker-a") -> MemoryDisk | LocalDisk:
+        """The disk of a broker. One in memory can be told to fail (``MemoryDisk.fail``)."""
+        return self._cluster.disk(name)
+
+    # Starting and stopping
+
+    def start(self, name: str | None = None) -> None:
+        """Start everything, or one server that was stopped or killed. See ``LocalCluster.start``."""
+        if name is not None:
+            self._do(self._cluster.start(name))
+            return
+        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="orbitmq-cluster", daemon=True)
+        self._thread.start()
+        ready.result()
+        try:
+            self._do(self._cluster.start())
+        except BaseException:
+            self._end_thread()
+            raise
+
+    def stop(self, name: str | None = None) -> None:
+        """Close the clients that were made here, stop everything and end the thread; or stop one server."""
+        if name is not None:
+            self._do(self._cluster.stop(name))
+            return
+        if self._thread is None:
+            return
+        try:
+            try:
+                self._clients.close()
+            finally:
+                self._do(self._cluster.stop())
+        finally:
+            self._end_thread()
+
+    def restart(self, name: str | None = None) -> None:
+        """Stop a server, or all brokers, in an orderly way and start it again."""
+        self._do(self._cluster.restart(name))
+
+    def kill(self, name: str | None = None) -> None:
+        """Cut the power of a server, or of all brokers. See ``LocalCluster.kill``; ``start`` starts it again."""
+        self._do(self._cluster.kill(name))
+
+    def _run(self, ready: concurrent.futures.Future[None]) -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(self._until_over(ready))
+
+    async def _until_over(self, ready: concurrent.futures.Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        ready.set_result(None)
+        await self._over.wait()
+
+    def _end_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._loop.call_soon_threadsafe(self._over.set)
+            thread.join()
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._begin(work).result()
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        if self._thread is None or self._thread is threading.current_thread():
+            work.close()
+            why = "does not run" if self._thread is None else "cannot wait for itself: ask it from another thread"
+            raise RuntimeError(f"this cluster {why}")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    # Time
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the brokers, at once. Delayed messages that came due are delivered on return."""
+        self._do(self._cluster.advance(seconds))
+
+    # Looking
+
+    def messages(self, topic: str) -> list[ReceivedMessage]:
+        """All messages of a topic, in the order in which they were stored."""
+        return self._look(lambda: self._cluster.messages(topic))
+
+    def dead_letters(self, group: str) -> list[ReceivedMessage]:
+        """The messages that a consumer group has given up, under the topics that they were sent to."""
+        return self._look(lambda: self._cluster.dead_letters(group))
+
+    def consumer_offsets(self, group: str) -> dict[MessageQueue, int]:
+        """How far a group has come in each queue, as far as it has committed that."""
+        return self._look(lambda: self._cluster.consumer_offsets(group))
+
+    def wait_until_consumed(self, group: str, timeout: float = PATIENCE) -> None:
+        """Wait until a group has consumed all there is for it. See ``LocalCluster.wait_until_consumed``."""
+        self._do(self._cluster.wait_until_consumed(group, timeout))
+
+    async def until_consumed(self, group: str, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109
+        """The same for a coroutine, whose loop goes on meanwhile."""
+        await asyncio.wrap_future(self._begin(self._cluster.wait_until_consumed(group, timeout)))
+
+    def _look(self, view: Callable[[], T]) -> T:
+        async def look() -> T:
+            return view()
+
+        return self._do(look())
+
+    # Clients
+
+    def producer(self, **options: Any) -> Any:
+        """A producer of this cluster, started; it is closed with the cluster."""
+        producer = importlib.import_module("orbitmq").Producer(self.name_server, **options)
+        return self._clients.enter_context(producer)
+
+    def consumer(self, group: str, **options: Any) -> Any:
+        """A consumer of this cluster, to be given its handlers and started; it is closed with the cluster."""
+        consumer = importlib.import_module("orbitmq").Consumer(self.name_server, group=group, **options)
+        self._clients.callback(consumer.close)
+        return consumer

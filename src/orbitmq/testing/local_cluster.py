@@ -1,0 +1,288 @@
+"""Real name servers and brokers inside a test's own process, up in a few milliseconds.
+
+In a coroutine they run on its loop::
+
+    async with LocalCluster() as cluster:
+        producer = aio.Producer(cluster.name_server, group="orders")
+        ...
+        assert [message.body for message in cluster.messages("orders")] == [b"42"]
+
+In plain code they run in a thread of their own, and the same verbs wait for what they ask (``ThreadCluster``)::
+
+    with LocalCluster(brokers=2) as cluster:
+        producer = Producer(cluster.name_server, group="orders")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import shutil
+import string
+import tempfile
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from orbitmq.store import LocalDisk
+from orbitmq.testing import cluster_views
+from orbitmq.testing.cluster_nodes import BrokerNode, NameServerNode
+from orbitmq.testing.disk import MemoryDisk
+from orbitmq.testing.loop_clock import LoopClock
+from orbitmq.testing.switched_disk import SwitchedDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Mapping
+
+    from orbitmq.broker import Broker
+    from orbitmq.client.messages import ReceivedMessage
+    from orbitmq.protocol.bodies import MessageQueue
+    from orbitmq.testing.cluster_thread import ThreadCluster
+    from orbitmq.testing.loop_clock import MovableClock
+
+MOST_SERVERS = len(string.ascii_lowercase)
+"""Of each kind, for they are told apart by a letter."""
+
+PATIENCE = 10.0
+"""Seconds that a group has to consume everything, unless said otherwise."""
+
+
+class LocalCluster:
+    """Name servers ``name-server-a``, … and brokers ``broker-a``, … on free ports of this machine.
+
+    ``settings`` are a broker's, by the keys of ``broker.conf``. Messages lie in memory (``disk="memory"``), in a
+    ``directory``, which is kept, or with ``disk="local"`` and no directory in a temporary one, which is removed.
+
+    Time runs as usual and is moved ahead by ``advance``; with ``clock=ManualClock()`` it stands still otherwise.
+    ``seed`` decides what is left after a power cut.
+    """
+
+    def __init__(
+        self,
+        name_servers: int = 1,
+        brokers: int = 1,
+        *,
+        settings: Mapping[str, str] | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        disk: Literal["memory", "local"] | None = None,
+        clock: MovableClock | None = None,
+        seed: int = 0,
+    ) -> None:
+        for count, what in ((name_servers, "name servers"), (brokers, "brokers")):
+            if not 0 <= count <= MOST_SERVERS:
+                raise ValueError(f"a local cluster has up to {MOST_SERVERS} {what}, not {count}")
+        if directory is not None and disk == "memory":
+            raise ValueError("a directory is not in memory: leave out disk or directory")
+        self._name_server_count = name_servers
+        self._broker_count = brokers
+        self._settings = dict(settings or {})
+        self._directory = None if directory is None else os.path.abspath(directory)
+        self._in_memory = disk != "local" and directory is None
+        self._clock = clock
+        self._seed = seed
+        self._temporary: str | None = None
+        self._name_servers: dict[str, NameServerNode] = {}
+        self._brokers: dict[str, BrokerNode] = {}
+        self._thread: ThreadCluster | None = None
+        self._is_started = False
+
+    # Where it is
+
+    @property
+    def name_server(self) -> str:
+        """What clients are given: ``host:port``, several separated by semicolons."""
+        return ";".join(node.address for node in self._name_servers.values())
+
+    @property
+    def names(self) -> list[str]:
+        """All servers, running or not, name servers first."""
+        return [*self._name_servers, *self._brokers]
+
+    @property
+    def clock(self) -> MovableClock:
+        """The brokers' time."""
+        assert self._clock is not None, "not started"
+        return self._clock
+
+    def address(self, name: str) -> str:
+        """``host:port`` of a server, which it keeps."""
+        return self._named(name).address
+
+    def broker(self, name: str = "broker-a") -> Broker:
+        """A broker that runs, for what has no verb here."""
+        broker = self._broker_named(name).broker
+        if broker is None:
+            raise ValueError(f"{name} does not run: start it first")
+        return broker
+
+    def disk(self, name: str = "broker-a") -> MemoryDisk | LocalDisk:
+        """The disk of a broker. One in memory can be told to fail (``MemoryDisk.fail``)."""
+        return self._broker_named(name).disk.inner
+
+    # Starting and stopping
+
+    async def start(self, name: str | None = None) -> None:
+        """Start everything, or one server that was stopped or killed: it has its old port and finds its disk.
+
+        Raises ConfigError, StoreError, RemotingError.
+        """
+        if name is not None:
+            await self._start_one(name)
+            return
+        if self._is_started:
+            raise RuntimeError("a local cluster starts once; restart() its servers, or make another one")
+        self._is_started = True
+        if self._clock is None:
+            self._clock = LoopClock(asyncio.get_running_loop().time)
+        try:
+            self._make_nodes()
+            for server in self._name_servers.values():
+                await server.start()
+            await _all(broker.start(self.name_server) for broker in self._brokers.values())
+        except BaseException:
+            await self.stop()
+            raise
+
+    def _make_nodes(self) -> None:
+        root = "/cluster"
+        if not self._in_memory:
+            if self._directory is None:
+                self._temporary = tempfile.mkdtemp(prefix=f"orbitmq-{os.getpid()}-")
+            root = self._directory or self._temporary or ""
+        for letter in string.ascii_lowercase[: self._name_server_count]:
+            name = f"name-server-{letter}"
+            self._name_servers[name] = NameServerNode(name, f"{root}/{name}", self._new_disk(name))
+        for letter in string.ascii_lowercase[: self._broker_count]:
+            name = f"broker-{letter}"
+            self._brokers[name] = BrokerNode(
+                name, f"{root}/{name}", self._new_disk(name), self._settings, self.clock
+            )
+
+    def _new_disk(self, name: str) -> SwitchedDisk:
+        if not self._in_memory:
+            return SwitchedDisk(LocalDisk())
+        # Each has its own, so that the power of one fails without the others.
+        seed = self._seed * MOST_SERVERS + string.ascii_lowercase.index(name[-1])
+        return SwitchedDisk(MemoryDisk(seed, clock=self.clock, check_reservations=False))
+
+    async def _start_one(self, name: str) -> None:
+        if name in self._name_servers:
+            server = self._name_servers[name]
+            await server.start()
+            await _all(broker.meet(server.address) for broker in self._brokers.values())
+        else:
+            await self._broker_named(name).start(self.name_server)
+
+    async def stop(self, name: str | None = None) -> None:
+        """Stop everything and remove what is temporary; or stop one server, which may be started again."""
+        if name is not None:
+            await self._named(name).stop()
+            return
+        try:
+            try:
+                await _all(broker.stop() for broker in self._brokers.values())
+            finally:
+                await _all(server.stop() for server in self._name_servers.values())
+        finally:
+            for one in self.names:
+                self._named(one).close()
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+                self._temporary = None
+
+    async def restart(self, name: str | None = None) -> None:
+        """Stop a server, or all brokers, in an orderly way and start it again."""
+        for one in self._or_all_brokers(name):
+            await self.stop(one)
+            await self.start(one)
+
+    async def kill(self, name: str | None = None) -> None:
+        """Cut the power of a server, or of all brokers: connections break, nothing is said or saved any more.
+
+        What the disk had not synced is lost, torn or there, as the seed decides; so under ASYNC_FLUSH are messages
+        of the last half second. A store in a directory keeps all that was written: there it is as ``kill -9``.
+        ``start`` starts it again.
+        """
+        await _all(self._named(one).kill() for one in self._or_all_brokers(name))
+
+    def _or_all_brokers(self, name: str | None) -> list[str]:
+        return list(self._brokers) if name is None else [name]
+
+    def _named(self, name: str) -> NameServerNode | BrokerNode:
+        return self._name_servers.get(name) or self._broker_named(name)
+
+    def _broker_named(self, name: str) -> BrokerNode:
+        node = self._brokers.get(name)
+        if node is None:
+            raise ValueError(f"there is no such server as {name!r} here; there are {', '.join(self.names)}")
+        return node
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def __enter__(self) -> ThreadCluster:
+        from orbitmq.testing.cluster_thread import ThreadCluster  # noqa: PLC0415 - each of the two makes the other
+
+        thread = ThreadCluster(self)
+        thread.start()
+        self._thread = thread
+        return thread
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            self._thread.stop()
+
+    # Time
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass for the brokers, at once. Delayed messages that came due are delivered on return.
+
+        Clients have their own time; their heartbeats count as sent meanwhile.
+        """
+        ms = round(seconds * 1000)
+        self.clock.advance(ms)
+        await _all(broker.time_passed(ms) for broker in self._brokers.values())
+
+    # Looking
+
+    def _running(self) -> list[Broker]:
+        return [node.broker for node in self._brokers.values() if node.broker is not None]
+
+    def messages(self, topic: str) -> list[ReceivedMessage]:
+        """All messages of a topic, in the order in which they were stored."""
+        return cluster_views.messages(self._running(), topic)
+
+    def dead_letters(self, group: str) -> list[ReceivedMessage]:
+        """The messages that a consumer group has given up, under the topics that they were sent to."""
+        return cluster_views.dead_letters(self._running(), group)
+
+    def consumer_offsets(self, group: str) -> dict[MessageQueue, int]:
+        """How far a group has come in each queue, as far as it has committed that."""
+        return cluster_views.consumer_offsets(self._running(), group)
+
+    async def wait_until_consumed(self, group: str, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109
+        """Wait until a group has consumed all there is for it. Raises TimeoutError, which says what is left.
+
+        Messages that wait for another attempt are left as well: ``advance`` brings it nearer.
+        """
+        await cluster_views.wait_until_consumed(self._running, group, timeout)
+
+    # Clients
+
+    def producer(self, **options: Any) -> Any:
+        """A producer of this cluster, to be started or used with ``async with``."""
+        return importlib.import_module("orbitmq.aio").Producer(self.name_server, **options)
+
+    def consumer(self, group: str, **options: Any) -> Any:
+        """A consumer of this cluster, to be started or used with ``async with``."""
+        return importlib.import_module("orbitmq.aio").Consumer(self.name_server, group=group, **options)
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all of them to their end, whatever happens to one; then raise the first error, if there is one."""
+    for ended in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(ended, BaseException):
+            raise ended
