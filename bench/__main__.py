@@ -1,4 +1,5 @@
-"""``python -m bench``: run scenarios, print a table, write JSON. ``python -m bench server`` measures servers."""
+"""``python -m bench``: run scenarios, print a table, write JSON. ``python -m bench server`` measures servers,
+``python -m bench client`` clients."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from bench.apart import ApartError, apart
 from bench.catalog import SCENARIOS, Scenario
+from bench.client.command import client
 from bench.figures import Settings, Size
 from bench.machine import GIB, describe_machine, free_space, load_average, source_state
 from bench.report import Report
@@ -21,6 +23,7 @@ from bench.server.command import server
 
 app = typer.Typer(add_completion=False)
 app.command("server")(server)
+app.command("client")(client)
 
 
 @app.callback(invoke_without_command=True)

@@ -21,7 +21,6 @@ from orbitmq.protocol.properties import parse
 from orbitmq.protocol.record import iter_records
 from orbitmq.settings import parse_conf
 from remoting_ends import decoded
-from wire_captures import LIVES as LIVES  # noqa: PLC0414 - for those who play the lives again
 from wire_captures import records
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from orbitmq.client.messages import ReceivedMessage
+    from orbitmq.protocol.bodies import MessageQueue
     from orbitmq.protocol.command import Command
 
 TOPIC = "orders"
@@ -74,7 +75,9 @@ class Shop:
     def consumer(self, group: str = GROUP, **options: Any) -> Consumer:
         return Consumer(self.cluster.name_server, group=group, **{**SHORT, **options})
 
-    async def ask(self, code: int, body: bytes | None = None, /, broker: str = "broker-a", **fields: Any) -> Command:
+    async def ask(
+        self, code: int, body: bytes | None = None, /, broker: str = "broker-a", **fields: Any
+    ) -> Command:
         """What a broker answers to a tool."""
         async with talking_at(self.cluster.address(broker)) as tool:
             answer = await tool.asks(code, body, **fields)
@@ -117,10 +120,28 @@ class Inbox:
     async def has_all(self, bodies: Iterable[bytes]) -> None:
         await self.has(*bodies)
 
+    async def has_count(self, count: int) -> None:
+        """Wait until so many came."""
+        await eventually(lambda: len(self.messages) >= count)
+
+    async def grows(self, count: int) -> None:
+        """Wait until so many more came."""
+        await self.has_count(len(self.messages) + count)
+
+
+def share_of(consumer: Consumer, topic: str = TOPIC) -> list[MessageQueue]:
+    """The queues of a topic that a consumer has."""
+    return [queue for queue in sorted(consumer.queues) if queue.topic == topic]
+
+
+async def shared(counts: list[int], *consumers: Consumer) -> None:
+    """Wait until these consumers have so many queues of the topic."""
+    await eventually(lambda: [len(share_of(consumer)) for consumer in consumers] == counts)
+
 
 @contextlib.asynccontextmanager
 async def shop(brokers: int = 1, queues: int = 4, **settings: Any) -> AsyncIterator[Shop]:
-    """A cluster with a topic, of which nothing is left at the end. ``settings`` are the brokers', with Java's keys."""
+    """A cluster with a topic, of which nothing is left at the end. ``settings`` are for the brokers."""
     async with nothing_left_on_loop():
         texts = {name: str(value) for name, value in settings.items()}
         async with (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nameserver_ends import Said
 from orbitmq.nameserver import NameServer, NameServerConfig
@@ -93,7 +93,7 @@ class PeerBroker:
 @contextlib.asynccontextmanager
 async def running_names() -> AsyncIterator[NameServer]:
     """A name server on a free port."""
-    paths = {"kv_config_path": "/ns/kvConfig.json", "config_store_path": "/ns/namesrv.properties"}
+    paths: dict[str, Any] = {"kv_config_path": "/ns/kvConfig.json", "config_store_path": "/ns/namesrv.properties"}
     server = NameServer(NameServerConfig(listen_port=0, bind_address=HOST, **paths), disk=MemoryDisk())
     await server.start()
     try:

@@ -85,9 +85,9 @@ def measure(load: JavaLoad, server: Server, lines: int) -> Sample:
         try:
             if load.consume:
                 group = f"-g=bench-{load.topic}"
-                processes.append(_program("Consumer", Path(folder), server, load.topic, "-w=20", group))
+                processes.append(program("Consumer", Path(folder), server, load.topic, "-w=20", group))
             sizes = (f"-w={load.threads}", f"-s={load.body}")
-            processes.append(_program("Producer", Path(folder), server, load.topic, *sizes))
+            processes.append(program("Producer", Path(folder), server, load.topic, *sizes))
             return _watched(processes, Path(folder), server, lines)
         except PeerError as error:
             raise PeerError(f"{load.name}, {server.name}: {error}\n{server.quote()}") from None
@@ -123,8 +123,8 @@ def _watched(processes: list[PeerProcess], folder: Path, server: Server, lines: 
     while True:
         now = time.monotonic()
         used.append((now, server.processor_seconds()))
-        sent = producer_lines(_printed(folder, "Producer"))
-        got = consumer_lines(_printed(folder, "Consumer")) if len(processes) > 1 else None
+        sent = producer_lines(printed(folder, "Producer"))
+        got = consumer_lines(printed(folder, "Consumer")) if len(processes) > 1 else None
         if len(sent) >= lines and (got is None or got):
             break
         for process in processes:
@@ -142,7 +142,8 @@ def _watched(processes: list[PeerProcess], folder: Path, server: Server, lines: 
     return Sample(values, last.failed + unread, said if last.failed or unread else "")
 
 
-def _program(main: str, folder: Path, server: Server, topic: str, *options: str) -> PeerProcess:
+def program(main: str, folder: Path, server: Server, topic: str, *options: str) -> PeerProcess:
+    """Start one of the programs; what it prints is read with ``printed``."""
     home = folder / main
     home.mkdir()
     command = [java(), *_FLAGS, f"-Duser.home={home}", "-cp", _class_path(), f"{_PACKAGE}.{main}"]
@@ -152,7 +153,8 @@ def _program(main: str, folder: Path, server: Server, topic: str, *options: str)
     return PeerProcess(f"Apache's {main}", command, home=home, environment={})
 
 
-def _printed(folder: Path, main: str) -> str:
+def printed(folder: Path, main: str) -> str:
+    """What a program has printed so far."""
     return (folder / main / "console.log").read_text("utf-8", "replace")
 
 

@@ -53,11 +53,17 @@ class Serving(Protocol):
 
 
 @contextlib.contextmanager
-def serving(home: Path, settings: Mapping[str, str] | None = None) -> Iterator[Serving]:
-    """Servers with these ``broker.conf`` settings and an empty store; they are gone afterwards."""
+def serving(
+    home: Path, settings: Mapping[str, str] | None = None, *, apache: bool | None = None
+) -> Iterator[Serving]:
+    """Servers with these ``broker.conf`` settings and an empty store; they are gone afterwards.
+
+    ``apache`` says whose they are, whatever the environment says.
+    """
     wanted = {"brokerName": BROKER_NAME, "brokerClusterName": CLUSTER, **(settings or {})}
     home.mkdir(parents=True, exist_ok=True)
-    servers = _Apache(home, wanted) if against_apache() else _OrbitMQ(home, wanted)
+    is_apache = against_apache() if apache is None else apache
+    servers = _Apache(home, wanted) if is_apache else _OrbitMQ(home, wanted)
     try:
         servers.start()
         yield servers

@@ -9,6 +9,7 @@ from peers.java_client import JavaClient, Message, Queue, Started, message, new_
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 FIRST, LAST = "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_LAST_OFFSET"
 """Where a new group begins to consume."""
@@ -41,7 +42,8 @@ class Offsets:
 class JavaPushConsumer(Started):
     """A push consumer, whose listener fails the first ``failures`` deliveries of each message (or of ``failing``).
 
-    It fails with ``later``, ``exception`` or ``null``.
+    It fails with ``later``, ``exception`` or ``null``. ``journal`` is a file to which it adds each body as a line,
+    before it says whether it was consumed.
     """
 
     KIND = "push"
@@ -64,6 +66,7 @@ class JavaPushConsumer(Started):
         failing: str | None = None,
         fail_with: str = "later",
         delay_level: int = 0,
+        journal: Path | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
@@ -71,6 +74,7 @@ class JavaPushConsumer(Started):
             group,
             nameserver=nameserver,
             topic=topic,
+            journal=str(journal) if journal else None,
             tags=tags,
             sql=sql,
             orderly=orderly,

@@ -13,10 +13,10 @@ import pytest
 
 from broker_comparison import differences
 from broker_replay import NOT_SERVED, live
-from captured_broker import LIVES, SENDS, frames, is_of_others
+from captured_broker import SENDS, frames, is_of_others
 from orbitmq.broker import hold
 from orbitmq.protocol.codes import ResponseCode
-from wire_captures import DIRECTORY
+from wire_captures import DIRECTORY, LIVES
 
 SCENARIOS = [scenario for life in LIVES for scenario in life if frames(scenario)]
 

@@ -9,7 +9,8 @@ import pytest
 
 from broker_ends import T0
 from lite_pull_ends import OFTEN, QUEUES, TOPIC, cached, silent, texts, world
-from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.errors import BrokerError, InvalidMessageError, NoRouteError
+from orbitmq.protocol.bodies import MessageQueue
 from remoting_ends import eventually
 
 # Seeking
@@ -62,22 +63,25 @@ async def test_a_time_can_be_sought_to_the_millisecond() -> None:
         assert await texts(consumer, 2) == ["b", "c"]
 
 
-async def test_a_new_group_begins_where_it_is_told_to() -> None:
-    async with world() as here:
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ({"consume_from_where": "CONSUME_FROM_FIRST_OFFSET"}, "abcd"),
+        ({"consume_from_where": "CONSUME_FROM_TIMESTAMP", "consume_timestamp": T0 / 1000 + 2}, "bcd"),
+        ({"consume_from_where": "CONSUME_FROM_LAST_OFFSET"}, "d"),
+    ],
+    ids=["first", "timestamp", "last"],
+)
+async def test_a_new_group_begins_where_it_is_told_to(where: dict[str, Any], wanted: str) -> None:
+    # With this ratio nothing counts as being in memory. Of a queue that is, a new group gets everything.
+    async with world(accessMessageInMemoryMaxRatio=0) as here, here.consumer(**where) as consumer:
         for text in "abc":
             here.clock.advance(1000)
             await here.send(text)
-        # Of a young topic a broker gives everything to a new group, unless the group has committed something else.
-        for group, options, wanted in (
-            ("all", {}, "abc"),
-            ("some", {"consume_from_where": "CONSUME_FROM_TIMESTAMP", "consume_timestamp": T0 / 1000 + 2}, "bc"),
-        ):
-            async with here.consumer(group, **options) as consumer:
-                consumer.assign(QUEUES[:1])
-                if group == "some":
-                    # What a broker with an older queue answers by itself.
-                    here.broker.offsets.commit(group, TOPIC, 0, 1)
-                assert await texts(consumer, len(wanted)) == list(wanted)
+        consumer.assign(QUEUES[:1])
+        await eventually(lambda: consumer.position(QUEUES[0]) is not None)
+        await here.send("d")
+        assert await texts(consumer, len(wanted)) == list(wanted)
 
 
 # Committing
@@ -97,6 +101,14 @@ async def test_what_was_handed_out_is_committed_by_hand() -> None:
         assert here.offset() == 4
         await consumer.commit({QUEUES[0]: 1})
         assert here.offset() == 1
+
+
+async def test_a_commit_that_no_broker_takes_is_an_error() -> None:
+    async with world() as here, here.consumer() as consumer:
+        with pytest.raises(NoRouteError):
+            await consumer.commit({MessageQueue(TOPIC, "nobody", 0): 1})
+        with pytest.raises(BrokerError, match="queueId"):
+            await consumer.commit({MessageQueue(TOPIC, "broker-a", 99): 1})
 
 
 async def test_nothing_is_committed_unless_somebody_does() -> None:

@@ -10,11 +10,13 @@ import typer
 from orbitmq import __version__
 
 VERBS = {
+    "quickstart": "orbitmq.cli.quickstart:quickstart",
     "serve": "orbitmq.cli.serve:serve",
+    "send": "orbitmq.cli.send:send",
+    "tail": "orbitmq.cli.tail:tail",
     "nameserver": "orbitmq.cli.nameserver:nameserver",
     "broker": "orbitmq.cli.broker:broker",
     "store": "orbitmq.cli.store:store_app",
-    "tour": "orbitmq.cli.tour:tour",
 }
 """What is behind each verb. A broker need not wait for the code that verifies stores, nor the other way round."""
 

@@ -110,9 +110,6 @@ class AssignedQueues:
         self._count = 0
         """How many messages are here."""
 
-    def __len__(self) -> int:
-        return len(self._queues)
-
     def __contains__(self, queue: MessageQueue) -> bool:
         return queue in self._queues
 

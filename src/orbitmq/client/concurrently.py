@@ -13,6 +13,7 @@ from orbitmq.client.consume_result import ConsumeResult, result_of
 from orbitmq.client.consume_threads import ConsumeThreads, Job
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.client.send_back import TIMEOUT_LEVEL
+from orbitmq.protocol.errors import ProtocolError
 from orbitmq.remoting import RemotingError
 
 if TYPE_CHECKING:
@@ -208,10 +209,12 @@ class ConcurrentConsumption:
                 if batch.subscription.is_async or (returned is not None and inspect.isawaitable(returned)):
                     returned = await returned
             except asyncio.CancelledError as error:
-                if not worker.is_timed_out:
-                    raise
+                # Without that somebody wanted this task to end, it is something that the handler waited for.
+                if worker.task is not None and worker.task.cancelling():
+                    if not worker.is_timed_out:
+                        raise
+                    worker.task.uncancel()
                 worker.is_timed_out = False
-                asyncio.current_task().uncancel()  # type: ignore[union-attr]
                 raised = error
             except Exception as error:
                 raised = error
@@ -285,9 +288,14 @@ class ConcurrentConsumption:
             try:
                 await self._send_back.give_back(message, queue.queue.topic, delay_level)
             except (OrbitMQError, RemotingError) as error:
-                log.warning("no broker takes %s back, so it is tried again here: %s", message, error)
+                log.warning("no broker takes %s back, so it is tried again here: %s", _named((message,)), error)
                 message.record.reconsume_times += 1
                 kept.append(message)
+            except ProtocolError as error:
+                log.error(
+                    "a message at %d of %s cannot be read and is left out: %s", message.offset, queue.queue, error
+                )
+                queue.finish((message,))
             else:
                 queue.finish((message,))
         if kept and not self._is_closing:
@@ -332,4 +340,5 @@ class ConcurrentConsumption:
 
 
 def _named(messages: Sequence[PulledMessage]) -> str:
-    return str(messages[0]) if len(messages) == 1 else f"{len(messages)} messages from {messages[0]} on"
+    first = f"the message at {messages[0].offset}"
+    return first if len(messages) == 1 else f"{first} and {len(messages) - 1} more"

@@ -199,7 +199,9 @@ class ClientInstance:
     async def _look_up_model(self, topic: str, default_topic: str, default_queues: int) -> Route:
         answer = await self.ask_name_server(_route_request(default_topic or AUTO_CREATE_TOPIC))
         if answer.code != ResponseCode.SUCCESS or answer.body is None:
-            raise NoRouteError(topic, answer.remark or "")
+            # That there is no such topic as the model is no news to whoever asked for another one.
+            told = "" if answer.code == ResponseCode.TOPIC_NOT_EXIST else answer.remark or ""
+            raise NoRouteError(topic, told.partition("\n")[0])
         route = Route.of(topic, _route_data(topic, answer.body), most_queues=default_queues)
         if not route.publish_queues:
             raise NoRouteError(topic)

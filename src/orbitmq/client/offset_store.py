@@ -146,6 +146,8 @@ class LocalOffsets(_Told):
         self._disk = disk or LocalDisk()
         self._file: ConfigFile[OffsetSerializeWrapper] = ConfigFile("offsets.json", OffsetSerializeWrapper)
         self._kept: dict[MessageQueue, int] = {}
+        """What is in the file, or is being written to it."""
+        self._is_saved = True
         self._thread: concurrent.futures.ThreadPoolExecutor | None = None
 
     def load(self) -> None:
@@ -159,9 +161,10 @@ class LocalOffsets(_Told):
         """The whole file is written in any case, and it is sure when this returns."""
         told = self._offsets if queues is None else {queue: self._offsets.get(queue) for queue in queues}
         changed = {queue: offset for queue, offset in told.items() if offset is not None}
-        if all(self._kept.get(queue) == offset for queue, offset in changed.items()):
+        if self._is_saved and all(self._kept.get(queue) == offset for queue, offset in changed.items()):
             return
         self._kept.update(changed)
+        self._is_saved = True
         data = self._file.encode(OffsetSerializeWrapper(dict(self._kept)))
         if self._thread is None:
             self._thread = concurrent.futures.ThreadPoolExecutor(1, "orbitmq-offsets")
@@ -169,6 +172,7 @@ class LocalOffsets(_Told):
         try:
             await loop.run_in_executor(self._thread, self._file.replace, self._disk, self.directory, data)
         except Exception as error:
+            self._is_saved = False
             log.warning("the offsets in %s are not persisted yet: %s", self.directory, error)
 
     async def close(self) -> None:

@@ -229,8 +229,17 @@ class OrderlyConsumption:
                         returned = await returned
             else:
                 returned = await self.threads.call(subscription.handler, argument)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Not this task was to end, but something that the handler waited for.
+            log.warning("the handler of %s was cancelled at %d", subscription.name, messages[0].offset)
+            return ConsumeResult.LATER
         except Exception as error:
-            log.warning("the handler of %s failed at %s: %r", subscription.name, messages[0], error, exc_info=error)
+            log.warning(
+                "the handler of %s failed at %d: %r", subscription.name, messages[0].offset, error, exc_info=error
+            )
             return ConsumeResult.LATER
         finally:
             counts.calls += 1
@@ -257,10 +266,16 @@ class OrderlyConsumption:
             return 0.0
         counts.failed += len(failed)
         for message in failed:
-            if await self._buried(message, result):
+            try:
+                if await self._buried(message, result):
+                    queue.finish((message,))
+                else:
+                    message.record.reconsume_times += 1
+            except ProtocolError as error:
+                log.error(
+                    "a message at %d of %s cannot be read and is left out: %s", message.offset, queue.queue, error
+                )
                 queue.finish((message,))
-            else:
-                message.record.reconsume_times += 1
         pause = self._config.suspend_current_queue_time if result.suspend is None else result.suspend
         return min(max(pause, LEAST_SUSPEND), MOST_SUSPEND) if any(map(queue.holds, failed)) else 0.0
 
@@ -272,7 +287,7 @@ class OrderlyConsumption:
         try:
             await self._send_back.bury(message)
         except (OrbitMQError, RemotingError) as error:
-            log.warning("%s cannot be sent to the dead letters yet: %s", message, error)
+            log.warning("the message at %d cannot be sent to the dead letters yet: %s", message.offset, error)
             return False
         return True
 

@@ -74,6 +74,10 @@ class Pulling:
                 await puller.once()
             except (OrbitMQError, RemotingError, ProtocolError) as error:
                 await puller.wait_after(error)
+            except Exception:
+                # Whatever it is, a queue that is not pulled any more would be worse.
+                log.exception("pulling %s fails and goes on soon", queue.queue)
+                await asyncio.sleep(self.config.pull_time_delay_when_exception)
 
 
 class _QueuePuller:
@@ -103,7 +107,9 @@ class _QueuePuller:
             return
         began = time.monotonic()
         answer = await self._asked(subscription)
-        if queue.is_dropped:
+        # While the pull was held something else may have been subscribed, and the broker went by that.
+        subscription = pulling.subscriptions.get(queue.queue.topic)
+        if queue.is_dropped or subscription is None:
             return
         counts = subscription.counts
         counts.pulls += 1

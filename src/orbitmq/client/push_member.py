@@ -94,10 +94,10 @@ class PushMember:
     # Starting and ending
 
     async def start(self) -> None:
-        """Join the group and take queues. Raises OrbitMQError, RemotingError, StoreError; then nothing runs."""
+        """Join the group and take queues. Raises OrbitMQError; then nothing runs."""
         try:
             if isinstance(self._offsets, LocalOffsets):
-                self._offsets.load()
+                self._load(self._offsets)
             self._instance.add_consumer(self)
             await self._find_topics()
             for subscription in self._subscriptions:
@@ -139,6 +139,14 @@ class PushMember:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _load(self, offsets: LocalOffsets) -> None:
+        from orbitmq.store import StoreError  # noqa: PLC0415 - only those who broadcast need the store
+
+        try:
+            offsets.load()
+        except StoreError as error:
+            raise OrbitMQError(f"the offsets of this broadcasting consumer cannot be read: {error}") from error
+
     async def _find_topics(self) -> None:
         for topic in self._subscriptions.topics():
             # What is not there yet is looked for in every round.
@@ -157,7 +165,12 @@ class PushMember:
             namespace=self._instance.config.namespace or None,
         )
         command = Command(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode(), language=LanguageCode.PYTHON)
-        await self._instance.call(address, command)
+        try:
+            await self._instance.call(address, command)
+        except RemotingError as error:
+            raise OrbitMQError(
+                f"whether the filter of {subscription.name!r} is right is not known: {error}"
+            ) from error
 
     # At work
 
@@ -199,7 +212,10 @@ class PushMember:
     async def _persist_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._instance.config.persist_consumer_offset_interval)
-            await self.queues.persist()
+            try:
+                await self.queues.persist()
+            except Exception:
+                log.exception("the offsets of %s are not persisted yet", self.group)
 
     def _moved(self, *moved: Any) -> None:
         self.queues.moved(*moved)

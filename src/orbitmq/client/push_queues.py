@@ -143,15 +143,17 @@ class PushQueues:
     async def _leave(self, queue: ProcessQueue, offset: int | None) -> None:
         pull = self._pulls.pop(queue)
         pull.cancel()
-        await asyncio.gather(pull, return_exceptions=True)
-        await self._consumption.end(queue)
-        reached = queue.consumed_to if offset is None else offset
-        self._offsets.update(queue.queue, reached)
-        await self._offsets.persist([queue.queue], confirmed=True)
-        self._offsets.remove(queue.queue)
-        if self._locks is not None:
-            await self._locks.unlock([queue.queue])
-        self._leaving.pop(queue.queue, None)
+        try:
+            await asyncio.gather(pull, return_exceptions=True)
+            await self._consumption.end(queue)
+            reached = queue.consumed_to if offset is None else offset
+            self._offsets.update(queue.queue, reached)
+            await self._offsets.persist([queue.queue], confirmed=True)
+            self._offsets.remove(queue.queue)
+            if self._locks is not None:
+                await self._locks.unlock([queue.queue])
+        finally:
+            self._leaving.pop(queue.queue, None)
         log.info("%s is not consumed here any more, it was consumed up to %d", queue.queue, reached)
         if offset is not None:
             self._released()

@@ -105,6 +105,8 @@ class Subscriptions:
         before = self._by_topic.get(made.topic)
         if before is not None:
             made.counts = before.counts
+            # Brokers keep what is newer, and two changes may happen in one millisecond.
+            made.since = made.data.sub_version = max(made.since, before.data.sub_version + 1)
         self._by_topic[made.topic] = made
         return made
 

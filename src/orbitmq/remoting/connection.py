@@ -1,7 +1,7 @@
 """One connection: frames in, requests to their handlers, answers out; and calls in the other direction.
 
-Everything here runs in callbacks of one loop. A request costs no task, no timer and no write of its own: whatever is
-answered in a turn of the loop leaves at its end, in one write for each connection.
+Everything here runs in callbacks of one loop. A request costs no task, no timer and no write of its own: whatever
+is answered in a turn of the loop leaves at its end, in one write for each connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
 import com.alibaba.fastjson.JSONObject;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -21,12 +24,15 @@ final class RecordingListener {
     private final String failing;
     private final String failWith;
     private final int delayLevel;
+    private final FileOutputStream journal;
 
-    RecordingListener(JSONObject request) {
+    RecordingListener(JSONObject request) throws IOException {
         failures = request.getIntValue("failures");
         failing = request.getString("failing");
         failWith = request.getString("failWith");
         delayLevel = request.getIntValue("delayLevel");
+        String path = request.getString("journal");
+        journal = path == null ? null : new FileOutputStream(path, true);
     }
 
     synchronized List<Object> since(int first) {
@@ -69,11 +75,27 @@ final class RecordingListener {
         boolean good = true;
         for (MessageExt message : messages) {
             deliveries.add(Described.message(message));
+            write(message.getBody());
             // A message keeps its unique id over retries, though it is stored anew each time.
             if (failing == null || failing.equals(new String(message.getBody()))) {
                 good &= failed.merge(message.getMsgId(), 1, Integer::sum) > failures;
             }
         }
         return good;
+    }
+
+    /** What is in the journal stays there when this process is killed. */
+    private void write(byte[] body) {
+        if (journal == null) {
+            return;
+        }
+        byte[] line = new byte[body.length + 1];
+        System.arraycopy(body, 0, line, 0, body.length);
+        line[body.length] = '\n';
+        try {
+            journal.write(line);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 }
