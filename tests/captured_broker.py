@@ -21,7 +21,7 @@ from orbitmq.protocol.properties import parse
 from orbitmq.protocol.record import iter_records
 from orbitmq.settings import parse_conf
 from remoting_ends import decoded
-from wire_captures import records
+from wire_captures import LIVES, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

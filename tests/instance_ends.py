@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from orbitmq.protocol.record import Record
 
 
-
 class Producing:
     def __init__(self, group: str = "g", *topics: str) -> None:
         self.group = group

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from orbitmq.remoting import Connection
 
 
-
 @contextlib.asynccontextmanager
 async def asked(consumer: Consuming) -> AsyncIterator[Connection]:
     """The broker's end of a connection to a client with this consumer."""

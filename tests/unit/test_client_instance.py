@@ -53,6 +53,20 @@ def test_name_servers_are_given_as_in_java(given: Any, expected: tuple[str, ...]
     assert name_server_list(given) == expected
 
 
+def test_the_address_of_a_cloud_instance_is_a_namespace_too() -> None:
+    servers = name_server_list("http://MQ_INST_1_x.region.example:80")
+    assert ClientConfig(name_servers=servers).namespace == "MQ_INST_1_x"
+    assert ClientConfig(name_servers=servers, namespace="mine").namespace == "mine"
+    assert ClientConfig(name_servers=("MQ_INST.example:80",)).namespace == ""
+
+
+@pytest.mark.parametrize("name", ["poll_name_server_interval", "heartbeat_broker_interval", "api_timeout"])
+def test_times_that_cannot_be_are_refused(name: str) -> None:
+    options: dict[str, Any] = {name: 0}
+    with pytest.raises(InvalidMessageError, match=name):
+        ClientConfig(name_servers=("a:1",), **options)
+
+
 def test_no_name_server_at_all_is_an_error() -> None:
     for given in ("", " ; ", list[str]()):
         with pytest.raises(InvalidMessageError, match="no name server is given"):

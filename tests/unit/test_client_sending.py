@@ -17,8 +17,8 @@ from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import Command
 from orbitmq.protocol.flags import RESPONSE
-from producer_ends import HANG_UP, SILENCE, TOPIC, peer_brokers
-from remoting_ends import eventually, on_each_loop
+from producer_ends import HANG_UP, SILENCE, TOPIC, PeerBroker, peer_brokers
+from remoting_ends import eventually, on_each_loop, serving
 from wire_captures import Captured, all_captured
 
 if TYPE_CHECKING:
@@ -381,6 +381,18 @@ async def test_after_a_failure_the_route_is_asked_for_at_once() -> None:
         await producer.send(message())
         await eventually(lambda: producer._instance.routes[TOPIC] is not route)
         assert len(await producer.queues(TOPIC)) == 5
+
+
+async def test_a_master_that_moved_is_found_at_its_new_address() -> None:
+    async with peer_brokers("broker-a") as peers, Producer(peers.name_server, group="g") as producer:
+        await producer.send(message())
+        old, new = peers.brokers[0], PeerBroker("broker-a")
+        async with serving(new.handlers) as new.server:
+            await old.server.stop(0)
+            await peers.serve("broker-a", 2, address=new.address)
+            await producer.send(message(b"there"))
+            await producer.send_nowait(message(b"there too"))
+            assert new.bodies == [b"there", b"there too"]
 
 
 async def test_a_message_with_a_sharding_key_goes_where_java_sends_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import socket
 import time
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from orbitmq.remoting import ClientTls
 
 DEFAULT_INSTANCE = "DEFAULT"
+
+_INSTANCE_ADDRESS = re.compile(r"MQ_INST_\w+_\w+\.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,18 @@ class ClientConfig:
     use_heartbeat_v2: bool = False
     tls: ClientTls | None = None
 
+    def __post_init__(self) -> None:
+        for name in (
+            "poll_name_server_interval",
+            "heartbeat_broker_interval",
+            "persist_consumer_offset_interval",
+            "api_timeout",
+        ):
+            if not getattr(self, name) > 0:
+                raise InvalidMessageError(f"{name} must be more than 0, not {getattr(self, name)}")
+        if not self.namespace:
+            object.__setattr__(self, "namespace", _namespace_in(self.name_servers))
+
     def client_id(self, instance_name: str) -> str:
         """``ip@instance``, with the unit behind it if there is one."""
         unit = f"@{self.unit_name}" if self.unit_name else ""
@@ -55,6 +70,14 @@ def name_server_list(given: str | Iterable[str] | None) -> tuple[str, ...]:
             'no name server is given: say "host:port", several separated by ";", or set NAMESRV_ADDR'
         )
     return found
+
+
+def _namespace_in(name_servers: tuple[str, ...]) -> str:
+    """The namespace that the address of a cloud instance, ``MQ_INST_1_x.region.example:80``, stands for."""
+    for address in name_servers:
+        if _INSTANCE_ADDRESS.match(address):
+            return address.partition(".")[0]
+    return ""
 
 
 def unique_instance_name() -> str:
