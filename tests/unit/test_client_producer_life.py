@@ -160,6 +160,23 @@ async def test_closing_waits_for_what_is_on_its_way() -> None:
         assert all(future.done() and future.exception() is None for future in futures)
 
 
+async def test_a_close_that_is_given_up_leaves_nobody_waiting() -> None:
+    async with peer_brokers() as peers:
+        producer = await producing(peers.name_server).start()
+        await producer.send(message())
+        for broker in peers.brokers:
+            broker.always = SILENCE
+        large = [producer.send_nowait(message(os.urandom(1_000_000)), timeout=60) for _ in range(3)]
+        small = [producer.send_nowait(message(), timeout=60) for _ in range(3)]
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        async with asyncio.timeout(30):
+            results = await asyncio.gather(*large, *small, return_exceptions=True)
+        assert {isinstance(result, NotRunningError | SendError) for result in results} == {True}
+
+
 @on_each_loop
 async def test_a_producer_leaves_nothing_behind() -> None:
     async with LocalCluster(brokers=2) as cluster:

@@ -6,16 +6,17 @@ asked for. A refusal by a broker is the end.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from orbitmq.client.errors import BrokerError, SendError
+from orbitmq.client.errors import BrokerError, NotRunningError, SendError
 from orbitmq.client.send_hooks import Communication
 from orbitmq.client.send_requests import receipt_of
 from orbitmq.client.sending import given_up
 from orbitmq.remoting import RemotingError, TooManyCallsError
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Coroutine
 
     from orbitmq.client.in_flight import InFlight
     from orbitmq.client.messages import Message, Receipt
@@ -77,7 +78,7 @@ class Post:
         message = self._message
         publishing = sender.ready(message.topic)
         if publishing is None or preparing.is_slow(message):
-            sender.run(self._start_later(preparing, queue, selector, arg))
+            sender.run(self._watched(self._start_later(preparing, queue, selector, arg)))
             return
         try:
             self._outgoing = preparing.one(message)
@@ -89,9 +90,16 @@ class Post:
             raise
         connection = target.link.ready()
         if connection is None:
-            sender.run(self._connect_and_go())
+            sender.run(self._watched(self._connect_and_go()))
         else:
             self._go(connection)
+
+    async def _watched(self, job: Coroutine[None, None, None]) -> None:
+        try:
+            await job
+        except asyncio.CancelledError:
+            self._end(None, NotRunningError("the producer was closed before the message was sent"))
+            raise
 
     async def _start_later(
         self, preparing: Preparing, queue: MessageQueue | None, selector: Selector | None, arg: object
@@ -174,7 +182,7 @@ class Post:
             failure.__cause__ = error
             self._end(None, failure)
         else:
-            sender.run(self._again(left))
+            sender.run(self._watched(self._again(left)))
 
     async def _again(self, attempts_left: int) -> None:
         sender = self._sender

@@ -100,7 +100,7 @@ class Sender:
             raise SendTimeoutError(
                 f"no name server said in time where the topic {topic!r} is; nothing was sent"
             ) from None
-        return self._publish(topic, wire_topic)
+        return self.ready(topic) or self._publish(topic, wire_topic)
 
     def _publish(self, topic: str, wire_topic: str) -> Publishing:
         known = self._publishings.get(topic)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from orbitmq.client.consumer import Consumer as AsyncConsumer
-from orbitmq.client.errors import NotRunningError
-from orbitmq.client.sync_loop import SyncLoop
+from orbitmq.client.sync_loop import SyncFace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from orbitmq.client.consumer_config import ConsumerOptions
     from orbitmq.protocol.bodies import MessageQueue
 
 HandlerT = TypeVar("HandlerT", bound="Callable[[Any], Any]")
-T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(SyncFace[AsyncConsumer]):
     """Calls handlers with the messages of topics.
 
     ::
@@ -44,13 +42,12 @@ class Consumer:
         **options: Unpack[ConsumerOptions],
     ) -> None:
         """Nothing is connected before ``start``. Raises InvalidMessageError."""
-        self._consumer = AsyncConsumer(name_servers, group=group, **options)
-        self._loop: SyncLoop | None = None
+        super().__init__(AsyncConsumer(name_servers, group=group, **options))
         self._over = threading.Event()
 
     @property
     def group(self) -> str:
-        return self._consumer.group
+        return self._client.group
 
     def on(
         self,
@@ -62,7 +59,7 @@ class Consumer:
         batch: bool | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
         """Make a function the handler of a topic. See ``orbitmq.aio.Consumer.on``."""
-        return self._consumer.on(topic, tags=tags, sql=sql, inline=inline, batch=batch)
+        return self._client.on(topic, tags=tags, sql=sql, inline=inline, batch=batch)
 
     def subscribe(
         self,
@@ -76,41 +73,20 @@ class Consumer:
     ) -> None:
         """The same as ``on``, also while the consumer runs; then it can change what is wanted of a topic."""
         if self._loop is None:
-            self._consumer.on(topic, tags=tags, sql=sql, inline=inline, batch=batch)(handler)
+            self._client.on(topic, tags=tags, sql=sql, inline=inline, batch=batch)(handler)
             return
-        self._loop.do(self._consumer.subscribe(topic, handler, tags=tags, sql=sql, inline=inline, batch=batch))
+        self._loop.do(self._client.subscribe(topic, handler, tags=tags, sql=sql, inline=inline, batch=batch))
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no longer."""
-        self._running().do(self._consumer.unsubscribe(topic))
+        self._running().do(self._client.unsubscribe(topic))
 
     # Running
-
-    def start(self) -> Self:
-        """Join the group; handlers are called from now on, in other threads."""
-        if self._loop is not None:
-            raise NotRunningError("a consumer is started once: make another one")
-        self._loop = SyncLoop.acquire()
-        try:
-            self._loop.do(self._consumer.start())
-        except BaseException:
-            self._leave()
-            raise
-        return self
 
     def close(self) -> None:
         """Finish what has begun, save how far the group has come, and leave it. Ends ``run`` too."""
         self._over.set()
-        if self._loop is not None:
-            try:
-                self._loop.do(self._consumer.close())
-            finally:
-                self._leave()
-
-    def _leave(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is not None:
-            loop.release()
+        super().close()
 
     def run(self) -> None:
         """Consume until Ctrl-C, SIGTERM, or ``close`` by another thread."""
@@ -122,60 +98,42 @@ class Consumer:
             finally:
                 self.close()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # While it runs
-
-    def _running(self) -> SyncLoop:
-        if self._loop is None:
-            raise NotRunningError("this consumer does not run: use `with`, start() or run() it")
-        return self._loop
-
-    def _there(self, work: Callable[[], T]) -> T:
-        async def call() -> T:
-            return work()
-
-        coroutine: Coroutine[None, None, T] = call()
-        return self._running().do(coroutine)
 
     def pause(self) -> None:
         """Get no more messages for now. What is here already is still consumed."""
-        self._there(self._consumer.pause)
+        self._there(self._client.pause)
 
     suspend = pause
 
     def resume(self) -> None:
-        self._there(self._consumer.resume)
+        self._there(self._client.resume)
 
     @property
     def is_paused(self) -> bool:
-        return self._there(lambda: self._consumer.is_paused)
+        return self._there(lambda: self._client.is_paused)
 
     @property
     def consume_threads(self) -> int:
         """How many handlers are called at the same time. Can be set while the consumer runs."""
-        return self._there(lambda: self._consumer.consume_threads)
+        return self._there(lambda: self._client.consume_threads)
 
     @consume_threads.setter
     def consume_threads(self, count: int) -> None:
-        self._there(lambda: setattr(self._consumer, "consume_threads", count))
+        self._there(lambda: setattr(self._client, "consume_threads", count))
 
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that this member of the group consumes at the moment."""
-        return self._there(lambda: self._consumer.queues)
+        return self._there(lambda: self._client.queues)
 
     @property
     def client_id(self) -> str:
-        return self._there(lambda: self._consumer.client_id)
+        return self._there(lambda: self._client.client_id)
 
     def persist_offsets(self) -> None:
         """Save how far the group has come now, and not only every few seconds."""
-        self._running().do(self._consumer.persist_offsets())
+        self._running().do(self._client.persist_offsets())
 
 
 @contextlib.contextmanager

@@ -1,20 +1,31 @@
-"""The loop behind the sync faces: one thread for all of a process, there while somebody needs it."""
+"""The loop behind the sync faces, one thread for all of a process while somebody needs it; and what they share."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from orbitmq.client.errors import NotRunningError
 from orbitmq.remoting.loops import new_event_loop
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
+
+
+class Client(Protocol):
+    """A producer or consumer for asyncio."""
+
+    def start(self) -> Coroutine[None, None, object]: ...
+
+    def close(self) -> Coroutine[None, None, None]: ...
+
+
+ClientT = TypeVar("ClientT", bound=Client)
 
 _guard = threading.Lock()
 _current: SyncLoop | None = None
@@ -82,3 +93,58 @@ class SyncLoop:
         except BaseException:
             future.cancel()
             raise
+
+
+class SyncFace(Generic[ClientT]):
+    """A client for plain code: one for asyncio, and the loop that it runs on between ``start`` and ``close``."""
+
+    def __init__(self, client: ClientT) -> None:
+        self._client = client
+        self._loop: SyncLoop | None = None
+
+    def start(self) -> Self:
+        """Connect. Raises OrbitMQError, and is then as it was."""
+        if self._loop is not None:
+            raise NotRunningError("it runs already")
+        self._loop = SyncLoop.acquire()
+        try:
+            self._loop.do(self._client.start())
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Finish what has begun, and leave. Harmless if it never ran."""
+        self._end(self._client.close)
+
+    def _end(self, close: Callable[[], Coroutine[None, None, None]]) -> None:
+        if self._loop is not None:
+            try:
+                self._loop.do(close())
+            finally:
+                self._leave()
+
+    def _leave(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.release()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.close()
+
+    def _running(self) -> SyncLoop:
+        if self._loop is None:
+            raise NotRunningError("it does not run: use `with`, or start() it")
+        return self._loop
+
+    def _there(self, work: Callable[[], T]) -> T:
+        """Run something where the client lives."""
+
+        async def call() -> T:
+            return work()
+
+        return self._running().do(call())

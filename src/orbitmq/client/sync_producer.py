@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from orbitmq.client.errors import NotRunningError
 from orbitmq.client.producer import DEFAULT_GROUP
 from orbitmq.client.producer import Producer as AsyncProducer
-from orbitmq.client.sync_loop import SyncLoop
+from orbitmq.client.sync_loop import SyncFace
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from orbitmq.protocol.bodies import MessageQueue
 
 
-class Producer:
+class Producer(SyncFace[AsyncProducer]):
     """Sends messages.
 
     ::
@@ -40,49 +39,12 @@ class Producer:
         **options: Unpack[ProducerOptions],
     ) -> None:
         """Nothing is connected before ``start``. Raises InvalidMessageError for options that cannot be."""
-        self._producer = AsyncProducer(name_servers, group=group, hooks=hooks, **options)
-        self._loop: SyncLoop | None = None
+        super().__init__(AsyncProducer(name_servers, group=group, hooks=hooks, **options))
 
     @property
     def group(self) -> str:
         """As brokers know it."""
-        return self._producer.group
-
-    def start(self) -> Self:
-        """Be ready to send. Name servers and brokers need not be there yet."""
-        if self._loop is not None:
-            raise NotRunningError("a producer can be started once only: make another one")
-        self._loop = SyncLoop.acquire()
-        try:
-            self._loop.do(self._producer.start())
-        except BaseException:
-            self._leave()
-            raise
-        return self
-
-    def close(self) -> None:
-        """Wait for what is on its way, then leave."""
-        if self._loop is not None:
-            try:
-                self._loop.do(self._producer.close())
-            finally:
-                self._leave()
-
-    def _leave(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is not None:
-            loop.release()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _running(self) -> SyncLoop:
-        if self._loop is None:
-            raise NotRunningError("this producer does not run: use `with`, or start() it")
-        return self._loop
+        return self._client.group
 
     def send(
         self,
@@ -95,7 +57,7 @@ class Producer:
     ) -> Receipt:
         """Send a message and wait until a broker has stored it. See ``orbitmq.aio.Producer.send``."""
         return self._running().do(
-            self._producer.send(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
+            self._client.send(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
         )
 
     def send_async(
@@ -113,7 +75,7 @@ class Producer:
         The callback runs on the client's own thread: it should be quick and must not call this producer.
         """
         future = self._running().submit(
-            self._producer.send(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
+            self._client.send(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
         )
         if callback is not None:
             future.add_done_callback(lambda done: _call_back(callback, done))
@@ -128,17 +90,17 @@ class Producer:
         arg: object = None,
     ) -> None:
         """Send a message and do not ask what became of it."""
-        self._running().do(self._producer.send_oneway(message, queue=queue, selector=selector, arg=arg))
+        self._running().do(self._client.send_oneway(message, queue=queue, selector=selector, arg=arg))
 
     def send_batch(
         self, messages: Iterable[Message], *, timeout: float | None = None, queue: MessageQueue | None = None
     ) -> list[Receipt]:
         """Send many messages of one topic in as few requests as the size limit allows."""
-        return self._running().do(self._producer.send_batch(messages, timeout=timeout, queue=queue))
+        return self._running().do(self._client.send_batch(messages, timeout=timeout, queue=queue))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to, in the order in which selectors get them."""
-        return self._running().do(self._producer.queues(topic))
+        return self._running().do(self._client.queues(topic))
 
 
 def _call_back(
