@@ -11,8 +11,8 @@ PYTEST_ARGS ?=
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: setup ## the tour: a store is made, filled, read back, crashed, recovered and verified
-	@$(BIN)/orbitmq tour
+run: setup ## a broker with a tour of what it does; up until Ctrl-C; RUN_ARGS="--once", "--data DIR"
+	@$(BIN)/orbitmq quickstart $(RUN_ARGS)
 
 test: setup ## all tests, fast rings first; peers that are missing are skipped by name
 	@$(BIN)/pytest $(FAST_RINGS) $(SLOW_RINGS) tests/conformance $(PYTEST_ARGS)

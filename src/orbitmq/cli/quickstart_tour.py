@@ -89,6 +89,7 @@ class Tour:
             producer = Producer(
                 self._nameserver,
                 group="quickstart",
+                send_msg_timeout=PATIENCE,
                 enable_backpressure_for_async_mode=True,
                 back_pressure_for_async_send_num=ON_THEIR_WAY,
             )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.protocol import property_names as names
@@ -89,8 +88,7 @@ class SendStatus(enum.Enum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What came of a send."""
 
     status: SendStatus
