@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.client.loads import BODY
-from bench.client.measures import CPU
+from bench.client.measures import CORES, CPU
 from bench.server.java_load import WINDOW_SECONDS, ProducerLine, printed, producer_lines, program
 from bench.server.measures import AVERAGE, RATE, Sample
 from bench.server.usage import processor_seconds
@@ -47,7 +47,7 @@ def measure(main: str, load: Load, server: Server, lines: int) -> Sample:
     before = next(each for each in reversed(used) if used[-1][0] - each[0] >= WINDOW_SECONDS)
     cpu = (used[-1][1] - before[1]) / (used[-1][0] - before[0])
     last = said[-1]
-    values = {RATE: last.rate, CPU: cpu / max(last.rate, 1) * 1e6, AVERAGE: last.average}
+    values = {RATE: last.rate, CPU: cpu / max(last.rate, 1) * 1e6, CORES: cpu, AVERAGE: last.average}
     return Sample(values, last.failed, f"{last.failed} counted by Apache's {main}" if last.failed else "")
 
 

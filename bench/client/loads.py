@@ -81,7 +81,7 @@ FILLED = "Bench-client-filled"
 IN_FLIGHT = 1024
 """What the client allows itself with back-pressure, unless it is told otherwise."""
 GRPC_IN_FLIGHT = 256
-"""The most with which the gRPC client is not slower again."""
+"""Its fastest of 32, 128, 256 and 512."""
 
 
 def _both(way: str, mode: str, in_flight: int = 1) -> tuple[Contender, Contender]:

@@ -83,7 +83,7 @@ class ClientReport:
             table = Table(box=None, pad_edge=False)
             table.add_column("client → server", min_width=50, overflow="fold")
             for heading in headings:
-                table.add_column(heading, justify="right", min_width=22, no_wrap=True)
+                table.add_column(heading, justify="right", min_width=15, no_wrap=True)
             for cells in lines:
                 table.add_row(*cells)
             console.print(table)

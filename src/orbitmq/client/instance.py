@@ -61,6 +61,7 @@ class ClientInstance:
         self._timers: list[asyncio.Task[None]] = []
         self._greeting: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._unreached: set[str] = set()
 
     # Sharing
 
@@ -320,7 +321,12 @@ class ClientInstance:
         try:
             await self._heartbeat_over(await self.client.connection(address), address, body)
         except RemotingError as error:
-            log.warning("no heartbeat to %s: %s", address, error)
+            # Once for each time that it comes to this: consumers ask again and again.
+            if address not in self._unreached:
+                log.warning("no heartbeat to %s: %s", address, error)
+            self._unreached.add(address)
+        else:
+            self._unreached.discard(address)
 
     async def _heartbeat_over(self, connection: Connection, address: str, body: bytes) -> None:
         command = Command(RequestCode.HEART_BEAT, body=body, language=LanguageCode.PYTHON)
