@@ -180,6 +180,22 @@ async def test_a_topic_that_is_not_there_is_waited_for(cluster: ThreadCluster, t
     assert {line.split()[-1] for line in process.lines} == {"one", "two", "three"}
 
 
+async def test_it_goes_on_when_a_broker_has_come_back(cluster: ThreadCluster, tmp_path: Path) -> None:
+    await asyncio.to_thread(sends, cluster, "first")
+    said = ("--from", "beginning", "--count", 2)
+    async with orbitmq(tmp_path, "tail", "orders", "-n", cluster.name_server, *said) as process:
+        await process.says("  (first)")
+        await asyncio.to_thread(cluster.stop, "broker-a")
+        await soon(lambda: process.errors)
+        await asyncio.to_thread(cluster.start, "broker-a")
+        await asyncio.to_thread(sends, cluster, "second")
+        assert await process.ended() == 0
+    assert process.lines[1].endswith("  second\n")
+    complaints = process.errors.splitlines()
+    assert all(line.startswith("orbitmq: ") for line in complaints)
+    assert len(set(complaints)) == len(complaints)
+
+
 async def keep_sending(cluster: ThreadCluster, process: ServerProcess) -> None:
     """Until one is printed: before, it may not have begun yet."""
     while not process.lines:

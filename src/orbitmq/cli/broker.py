@@ -26,7 +26,7 @@ def broker(
         typer.Option(
             "--nameserver",
             "-n",
-            help="Name servers to register with: host:port;host:port. [default: namesrvAddr of the file]",
+            help="Name servers to register with: host:port;host:port. \\[default: namesrvAddr of the file]",
             show_default=False,
         ),
     ] = None,
@@ -34,7 +34,7 @@ def broker(
         str | None,
         typer.Option(
             help="The address of the interface to listen on; 0.0.0.0 for all. "
-            "[default: bindAddress of the file; 127.0.0.1 without a file]",
+            "\\[default: bindAddress of the file; 127.0.0.1 without a file]",
             show_default=False,
         ),
     ] = None,
@@ -43,19 +43,19 @@ def broker(
         typer.Option(
             min=0,
             max=65535,
-            help="The port to listen on; 0 for any. The VIP port is two below. [default: listenPort of the file; "
+            help="The port to listen on; 0 for any. The VIP port is two below. \\[default: listenPort of the file; "
             "10911]",
             show_default=False,
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="The broker's name. [default: brokerName of the file; the host's]", show_default=False),
+        typer.Option(help="The broker's name. \\[default: brokerName of the file; the host's]", show_default=False),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Where the store lies. [default: storePathRootDir of the file; ~/store]", show_default=False
+            help="Where the store lies. \\[default: storePathRootDir of the file; ~/store]", show_default=False
         ),
     ] = None,
     print_config: Annotated[

@@ -25,7 +25,7 @@ def nameserver(
         str | None,
         typer.Option(
             help="The address of the interface to listen on; 0.0.0.0 for all. "
-            "[default: bindAddress of the file; 127.0.0.1 without a file]",
+            "\\[default: bindAddress of the file; 127.0.0.1 without a file]",
             show_default=False,
         ),
     ] = None,
@@ -34,7 +34,7 @@ def nameserver(
         typer.Option(
             min=0,
             max=65535,
-            help="The port to listen on; 0 for any. [default: listenPort of the file; 9876]",
+            help="The port to listen on; 0 for any. \\[default: listenPort of the file; 9876]",
             show_default=False,
         ),
     ] = None,

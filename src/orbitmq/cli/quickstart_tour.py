@@ -185,7 +185,7 @@ class Tour:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _dead_letters(self) -> list["Record"]:
-        """Those of this run. RocketMQ lets nobody read a topic of dead letters, so the store is asked."""
+        """Those of this run, as the store has them."""
         store, topic = self._broker.store, DLQ_PREFIX + BILLING
         found = []
         offset = max(store.min_offset(topic, 0), store.max_offset(topic, 0) - ON_THEIR_WAY)

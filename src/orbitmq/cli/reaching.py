@@ -11,6 +11,10 @@ from orbitmq.cli.console import complain, plain_errors
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 
+QUIET_SECONDS = 60.0
+MOST_REMEMBERED = 1000
+"""A warning is not repeated for so long, as far as so many can be told apart."""
+
 NameServers = Annotated[
     str,
     typer.Option(
@@ -39,17 +43,20 @@ def client_errors() -> Iterator[None]:
 
 
 class _Saying(logging.Handler):
-    """Says each warning once in a row: a broker that is away is tried every second."""
+    """Says each warning once in a while: a broker that is away is tried every second, for every queue."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._last = ""
+        self._said: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text != self._last:
-            self._last = text
-            complain(text)
+        if record.created - self._said.get(text, -QUIET_SECONDS) < QUIET_SECONDS:
+            return
+        if len(self._said) >= MOST_REMEMBERED:
+            self._said.clear()
+        self._said[text] = record.created
+        complain(text)
 
 
 @contextlib.contextmanager

@@ -35,13 +35,13 @@ producer.send(new Message("orders", "hello".getBytes()));"""
 def serve(
     data: Annotated[
         Path | None,
-        typer.Option(help="Where everything is kept. [default: ~/.orbitmq]", show_default=False),
+        typer.Option(help="Where everything is kept. \\[default: ~/.orbitmq]", show_default=False),
     ] = None,
     host: Annotated[
         str | None,
         typer.Option(
             help="The address of the interface to listen on; 0.0.0.0 for all. "
-            "[default: bindAddress of the file; 127.0.0.1]",
+            "\\[default: bindAddress of the file; 127.0.0.1]",
             show_default=False,
         ),
     ] = None,
@@ -54,7 +54,7 @@ def serve(
             min=0,
             max=65535,
             help="The broker's port; 0 for any. The VIP port is two below. "
-            "[default: listenPort of the file; 10911]",
+            "\\[default: listenPort of the file; 10911]",
             show_default=False,
         ),
     ] = None,

@@ -21,7 +21,7 @@ from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from orbitmq.protocol.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP
-from orbitmq.remoting import RemotingClient, RemotingError
+from orbitmq.remoting import CallTimeoutError, RemotingClient, RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -60,6 +60,7 @@ class ClientInstance:
         """By topic, and by topic and the one that it is modelled on."""
         self._timers: list[asyncio.Task[None]] = []
         self._greeting: set[asyncio.Task[None]] = set()
+        self._doubted: dict[Connection, asyncio.Task[None]] = {}
         self._is_closed = False
         self._unreached: set[str] = set()
 
@@ -86,7 +87,8 @@ class ClientInstance:
             return
         self._is_closed = True
         _instances.pop((self._loop, self.config.name_servers, self.client_id), None)
-        going_on: list[asyncio.Task[Any]] = [*self._timers, *self._refreshing.values(), *self._greeting]
+        going_on: list[asyncio.Task[Any]] = [*self._timers, *self._refreshing.values()]
+        going_on += [*self._greeting, *self._doubted.values()]
         for task in going_on:
             task.cancel()
         await asyncio.gather(*going_on, return_exceptions=True)
@@ -244,14 +246,14 @@ class ClientInstance:
             address = self._name_servers[0]
             try:
                 fresh = Command(command.code, ext_fields=dict(command.ext_fields), language=LanguageCode.PYTHON)
-                return await self.client.call(address, fresh, self.config.api_timeout)
+                return await self._call_at_once(await self.client.connection(address), fresh)
             except RemotingError as error:
                 complaint = str(error)
                 # The next one, for everybody, until that one fails too.
                 if self._name_servers[0] == address:
                     self._name_servers.append(self._name_servers.pop(0))
         raise NoNameServerError(
-            f"no name server answers ({complaint}): is one running at {self.config.name_servers}?"
+            f"no name server answers ({complaint}): is one running at {';'.join(self.config.name_servers)}?"
         )
 
     def address(
@@ -294,10 +296,42 @@ class ClientInstance:
         """The successful answer of a broker. Raises BrokerError for any other, and RemotingError."""
         self.check_usable()
         command.language = LanguageCode.PYTHON
-        answer = await self.client.call(address, command, self.config.api_timeout if seconds is None else seconds)
+        connection = await self.client.connection(address)
+        try:
+            answer = await connection.call(command, self.config.api_timeout if seconds is None else seconds)
+        except CallTimeoutError:
+            self.doubt(connection)
+            raise
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, address)
         return answer
+
+    async def _call_at_once(self, connection: Connection, command: Command) -> Command:
+        """The answer to what is answered at once by whoever is there. A connection without one is closed."""
+        try:
+            return await connection.call(command, self.config.api_timeout)
+        except CallTimeoutError as error:
+            connection.abort(error)
+            raise
+
+    def doubt(self, connection: Connection) -> None:
+        """An answer of a broker did not come in time. Was it slow, or does nothing come through any more?
+
+        A connection can be dead without a word, as when a router forgets it, and then all calls over it would wait
+        for nothing for a quarter of an hour, until the system gives it up. A heartbeat tells.
+        """
+        if connection.is_closing or connection in self._doubted or self._is_closed:
+            return
+        body = self._heartbeat().encode()
+        task = self._loop.create_task(self._ask_doubted(connection, body))
+        self._doubted[connection] = task
+        task.add_done_callback(lambda _: self._doubted.pop(connection, None))
+
+    async def _ask_doubted(self, connection: Connection, body: bytes) -> None:
+        try:
+            await self._heartbeat_over(connection, connection.remote_address, body)
+        except RemotingError as error:
+            log.warning("%s is silent, a new connection is made: %s", connection.remote_address, error)
 
     # Heartbeats
 
@@ -330,7 +364,7 @@ class ClientInstance:
 
     async def _heartbeat_over(self, connection: Connection, address: str, body: bytes) -> None:
         command = Command(RequestCode.HEART_BEAT, body=body, language=LanguageCode.PYTHON)
-        answer = await connection.call(command, self.config.api_timeout)
+        answer = await self._call_at_once(connection, command)
         if answer.code == ResponseCode.SUCCESS:
             self.broker_versions[address] = answer.version
         else:

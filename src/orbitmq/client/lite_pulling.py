@@ -18,7 +18,7 @@ from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.fields import INT32_MAX
 from orbitmq.protocol.flags import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 from orbitmq.protocol.properties import find
-from orbitmq.remoting import RemotingError
+from orbitmq.remoting import CallTimeoutError, RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from orbitmq.client.instance import ClientInstance
     from orbitmq.client.pulled_message import PulledMessage
     from orbitmq.protocol.bodies import MessageQueue, SubscriptionData
+    from orbitmq.remoting import Connection
 
 log = logging.getLogger("orbitmq.client")
 
@@ -158,16 +159,22 @@ class QueuePuller:
 
     async def _answer(self, address: str, fields: dict[str, str]) -> Command:
         connection = await self._instance.connection(address)
-        seconds = self._settings.consumer_timeout_when_suspend
         if address not in self._without_lite:
             lite = Command(RequestCode.LITE_PULL_MESSAGE, ext_fields=fields, language=LanguageCode.PYTHON)
-            answer = await connection.call(lite, seconds)
+            answer = await self._called(connection, lite)
             if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return answer
             self._without_lite.add(address)
         fields["sysFlag"] = str(PULL_SUSPEND | PULL_SUBSCRIPTION)
         plain = Command(RequestCode.PULL_MESSAGE, ext_fields=fields, language=LanguageCode.PYTHON)
-        return await connection.call(plain, seconds)
+        return await self._called(connection, plain)
+
+    async def _called(self, connection: Connection, pull: Command) -> Command:
+        try:
+            return await connection.call(pull, self._settings.consumer_timeout_when_suspend)
+        except CallTimeoutError:
+            self._instance.doubt(connection)
+            raise
 
 
 def _wanted(messages: list[PulledMessage], subscription: SubscriptionData) -> list[PulledMessage]:

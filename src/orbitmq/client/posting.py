@@ -13,7 +13,7 @@ from orbitmq.client.errors import BrokerError, NotRunningError, SendError
 from orbitmq.client.send_hooks import Communication
 from orbitmq.client.send_requests import receipt_of
 from orbitmq.client.sending import given_up
-from orbitmq.remoting import RemotingError, TooManyCallsError
+from orbitmq.remoting import CallTimeoutError, RemotingError, TooManyCallsError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -148,6 +148,9 @@ class Post:
     def _answered(self, call: asyncio.Future[Command]) -> None:
         error = call.exception()
         if error is not None:
+            connection = self._target.link.connection
+            if isinstance(error, CallTimeoutError) and connection is not None:
+                self._sender.doubt(connection)
             self._lost(error if isinstance(error, RemotingError) else RemotingError(str(error)))
             return
         target = self._target

@@ -20,7 +20,7 @@ from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.versions import CURRENT_VERSION
-from orbitmq.remoting import RemotingError
+from orbitmq.remoting import CallTimeoutError, RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,7 +138,11 @@ class _QueuePuller:
         header = self._header(subscription) % (queue.next_offset, flag, commit, opaque)
         queue.last_pull_ms = round(time.time() * 1000)
         request = _PREFIX.pack(4 + len(header), len(header)) + header
-        return await connection.exchange(opaque, request, pulling.config.consumer_timeout_when_suspend)
+        try:
+            return await connection.exchange(opaque, request, pulling.config.consumer_timeout_when_suspend)
+        except CallTimeoutError:
+            instance.doubt(connection)
+            raise
 
     def _take(self, answer: Command, subscription: Subscription) -> None:
         code, fields, queue = answer.code, answer.ext_fields, self._queue

@@ -207,12 +207,18 @@ class Sender:
             answer = await connection.exchange(opaque, request, seconds)
             receipt = receipt_of(answer, target.queue, target.link.address or "", outgoing.message_id)
         except Exception as error:
+            if isinstance(error, CallTimeoutError):
+                self.doubt(connection)
             if context is not None:
                 self.after(context, None, error)
             raise
         if context is not None:
             self.after(context, receipt, None)
         return receipt
+
+    def doubt(self, connection: Connection) -> None:
+        """An answer did not come in time; perhaps nothing comes through any more."""
+        self._instance.doubt(connection)
 
     async def connect(self, target: Target, publishing: Publishing, deadline: float) -> Connection:
         """The connection to a queue's broker, ready for a message. Raises RemotingError."""
