@@ -33,6 +33,8 @@ class Contender:
     mode: str
     """What its program calls it: that of a load, or the Java class."""
     in_flight: int = 1
+    is_judged: bool = True
+    """Whether bars are held against it: not where it does something that its peers do not."""
 
     @property
     def name(self) -> str:
@@ -80,6 +82,8 @@ FILLED = "Bench-client-filled"
 
 IN_FLIGHT = 1024
 """What the client allows itself with back-pressure, unless it is told otherwise."""
+GATHERED = 16_384
+"""With ``auto_batch``, messages wait up to 10 ms for each other: fewer would not fill batches."""
 GRPC_IN_FLIGHT = 256
 """Its fastest of 32, 128, 256 and 512."""
 
@@ -109,6 +113,7 @@ LOADS = (
         (
             *_both("asyncio", "send-asyncio", IN_FLIGHT),
             *_both("futures", "send-futures", IN_FLIGHT),
+            Contender(Program.ORBITMQ, "asyncio, auto_batch", ORBITMQ, "send-gathered", GATHERED, is_judged=False),
             _grpc("send-async", GRPC_IN_FLIGHT),
         ),
     ),

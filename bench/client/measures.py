@@ -75,7 +75,8 @@ def _best(load: Load, samples: Mapping[str, Sequence[Sample]], program: Program,
     rates = [
         rate
         for contender in load.contenders
-        if contender.program is program
+        if contender.is_judged
+        and contender.program is program
         and contender.server == server
         and (rate := _rate(samples.get(contender.name, ()))) is not None
     ]

@@ -42,6 +42,7 @@ async def _send_asyncio(task: Task) -> None:
         group=task.group,
         enable_backpressure_for_async_mode=True,
         back_pressure_for_async_send_num=task.in_flight,
+        auto_batch=task.mode == "send-gathered",
     ) as producer:
         for _ in range(WARM_UP):
             await producer.send(Message(task.topic, body))
@@ -160,6 +161,7 @@ def _consume(task: Task) -> None:
 
 MODES: dict[str, Callable[[Task], None]] = {
     "send-asyncio": lambda task: run(_send_asyncio(task)),
+    "send-gathered": lambda task: run(_send_asyncio(task)),
     "send-futures": _send_futures,
     "send-sync": _send_sync,
     "send-batches": _send_batches,

@@ -1,6 +1,6 @@
-"""A consumer as a process of its own, so that it can be killed: it writes down each message when it has consumed it.
+"""A consumer as a process of its own, so that it can be killed: it writes down what it has consumed.
 
-Run as ``python consuming_process.py <name server> <group> <topic>``. Each line of its output is the body of a message.
+Run as ``python consuming_process.py <name server> <group> <topic>``. Each line of its output is a message's body.
 """
 
 from __future__ import annotations

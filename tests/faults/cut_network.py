@@ -79,8 +79,7 @@ class CutNetwork:
             return
         wire = _Wire(writer, to_server, self._loses_requests, self._loses_answers)
         self._wires.add(wire)
-        if self._is_cut:
-            wire.abort()
+        self._cut_if_cut(wire)
         try:
             # Whichever side ends first ends the other.
             pumps = [self._start(self._requests(reader, wire)), self._start(self._answers(from_server, wire))]
@@ -88,6 +87,11 @@ class CutNetwork:
         finally:
             wire.abort()
             self._wires.discard(wire)
+
+    def _cut_if_cut(self, wire: _Wire) -> None:
+        """The network may have been cut while the server was being connected."""
+        if self._is_cut:
+            wire.abort()
 
     def _start(self, pump: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(pump)

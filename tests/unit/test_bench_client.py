@@ -119,7 +119,7 @@ def test_clients_of_a_load_have_names_of_their_own() -> None:
     assert all(PLANS[size].rounds >= 1 for size in Size)
 
 
-@pytest.mark.parametrize("mode", ["send-asyncio", "send-futures", "send-sync", "send-batches"])
+@pytest.mark.parametrize("mode", ["send-asyncio", "send-gathered", "send-futures", "send-sync", "send-batches"])
 def test_a_sending_load_runs_and_counts_what_is_stored(mode: str, orbitmq: ThreadCluster) -> None:
     task = Task(mode, orbitmq.name_server, "T", "G", 0.2, threads=2, batch=10, in_flight=64)
     found = run_load(Program.ORBITMQ, task)

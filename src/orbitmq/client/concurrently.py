@@ -242,7 +242,7 @@ class ConcurrentConsumption:
             counts.done += len(messages)
             queue.finish(messages)
             return
-        if returned is not None and inspect.isawaitable(returned):
+        if raised is None and inspect.isawaitable(returned):
             # A plain function that makes a coroutine, as decorators do.
             self._spawn(self._settle_later(batch, returned))
             return
