@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import collections
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -11,7 +13,6 @@ from orbitmq import Consumer, Message, Producer, aio
 from orbitmq.remoting import run
 
 if TYPE_CHECKING:
-    import asyncio
     import concurrent.futures
     from collections.abc import Callable
 
@@ -48,11 +49,18 @@ async def _send_asyncio(task: Task) -> None:
             await producer.send(Message(task.topic, body))
         window.open()
         begun = 0
+        waiting: collections.deque[asyncio.Future[Receipt]] = collections.deque()
         while window.is_open() and (not task.messages or begun < task.messages):
             for _ in range(TURN):
                 await producer.room()
-                producer.send_nowait(Message(task.topic, body)).add_done_callback(done)
+                future = producer.send_nowait(Message(task.topic, body))
+                future.add_done_callback(done)
             begun += TURN
+            if task.mode == "send-gathered":
+                # Messages that wait for a batch take no room yet, so nothing else would hold this loop up.
+                waiting.append(future)
+                if len(waiting) * TURN > task.in_flight:
+                    await asyncio.wait([waiting.popleft()])
     window.close()
 
 
