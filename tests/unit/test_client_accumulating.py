@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from orbitmq.client.accumulating import MOST_SENDING
 from orbitmq.client.batching import PartlySentError
 from orbitmq.client.errors import BrokerError, NotRunningError
 from orbitmq.client.messages import Message
@@ -139,3 +140,18 @@ async def test_if_a_part_was_sent_those_in_it_were() -> None:
             *(producer.send_nowait(Message(TOPIC, b"%0500d" % n)) for n in range(3)), return_exceptions=True
         )
         assert [isinstance(result, PartlySentError) for result in results] == [False, True, True]
+
+
+async def test_whoever_waits_for_room_does_not_run_ahead_of_the_batches() -> None:
+    async with LocalCluster() as cluster:
+        async with Producer(cluster.name_server, group="g", auto_batch=True, batch_max_bytes=200) as producer:
+            futures = []
+            most = 0
+            for number in range(2000):
+                await producer.room()
+                futures.append(producer.send_nowait(Message(TOPIC, b"%0100d" % number)))
+                most = max(most, sum(not future.done() for future in futures))
+            await asyncio.gather(*futures)
+        assert len(cluster.messages(TOPIC)) == 2000
+        # Two in each batch that is on its way, and those that still gather.
+        assert most <= 2 * MOST_SENDING + 2

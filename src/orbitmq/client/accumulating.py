@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _Key: TypeAlias = "tuple[str, MessageQueue | None, str | None, str | None]"
 
 
+MOST_SENDING = 32
+"""Batches on their way at a time before ``room`` makes their sender wait: a megabyte of usual ones."""
+
+
 class _Gathering:
     """Messages of one kind that wait."""
 
@@ -72,6 +76,11 @@ class Accumulator:
         if gathering.bytes > self._max_bytes:
             self._flush(key)
         return future
+
+    async def room(self) -> None:
+        """Wait until not too many batches are on their way, so that whoever fills them cannot run ahead of them."""
+        while len(self._sending) >= MOST_SENDING:
+            await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
         """Send what waits, and wait until it is sent."""

@@ -245,6 +245,8 @@ class Producer:
         """Wait until ``send_nowait`` may be called again. Costs next to nothing if it may be already."""
         if not self._in_flight.fits(0):
             await self._in_flight.room()
+        if self._accumulator is not None:
+            await self._accumulator.room()
 
     async def send_oneway(
         self,
