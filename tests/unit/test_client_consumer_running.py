@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import threading
 import time
 from typing import Any
@@ -355,3 +356,29 @@ async def test_nothing_is_left_when_a_consumer_is_closed_while_it_is_busy() -> N
 
             async with consuming(place, slow, f"group{len(options)}{'orderly' in options}", **options):
                 await inbox.has_count(20)
+
+
+async def test_a_group_is_sent_back_to_a_moment_from_code() -> None:
+    async with shop(brokers=2) as place:
+        inbox = Inbox()
+        consumer = place.consumer()
+        consumer.on(TOPIC)(inbox.take)
+        async with consumer:
+            await place.send_many(10)
+            await inbox.has_all(place.sent)
+            await eventually(lambda: place.committed() == 10)
+            first = [message.body for message in inbox.messages]
+            moment = max(message.store_timestamp for message in inbox.messages) + 1
+            await eventually(lambda: place.cluster.broker("broker-a").clock.now_ms() >= moment)
+            await place.send_many(10)
+            await inbox.has_all(place.sent)
+            await eventually(lambda: place.committed() == 20)
+            seen = len(inbox.messages)
+            moved = await consumer.reset_to_time(TOPIC, moment / 1000)
+            # A broker tells of the reset with the next pull, so there has to be one.
+            await place.send_many(10)
+            await eventually(lambda: len(inbox.messages) >= seen + 20)
+        again = collections.Counter(inbox.bodies)
+        assert sum(moved.values()) == 10
+        assert {again[body] for body in first} == {1}
+        assert {again[body] for body in place.sent[10:20]} == {2}

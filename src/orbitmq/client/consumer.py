@@ -16,6 +16,7 @@ from orbitmq.client.validation import check_group
 from orbitmq.protocol.names import DEFAULT_CONSUMER_GROUP
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Callable, Iterable
 
     from orbitmq.protocol.bodies import MessageQueue
@@ -224,3 +225,12 @@ class Consumer:
     async def persist_offsets(self) -> None:
         """Save how far the group has come now, and not only every few seconds."""
         await self._running().queues.persist()
+
+    async def reset_to_time(self, topic: str, when: float | datetime.datetime) -> dict[MessageQueue, int]:
+        """Let the whole group go on at the messages of a topic stored at a time, to the millisecond, or after it.
+
+        ``when`` is seconds since 1970, or a datetime. Returns the offsets. Raises OrbitMQError.
+        """
+        seconds = when if isinstance(when, float | int) else when.timestamp()
+        wrapped = wrap(self.client_config.namespace, topic)
+        return await self._running().reset_to_time(wrapped, round(seconds * 1000))

@@ -13,6 +13,7 @@ from orbitmq.client.concurrently import ConcurrentConsumption
 from orbitmq.client.config import DEFAULT_INSTANCE, unique_instance_name
 from orbitmq.client.consume_result import result_of
 from orbitmq.client.errors import OrbitMQError
+from orbitmq.client.group_reset import reset_to_time
 from orbitmq.client.instance import ClientInstance
 from orbitmq.client.offset_store import LocalOffsets, RemoteOffsets
 from orbitmq.client.orderly import OrderlyConsumption, QueueLocks
@@ -245,6 +246,10 @@ class PushMember:
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         self.queues.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic})
+
+    async def reset_to_time(self, topic: str, timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Have the brokers move the group."""
+        return await reset_to_time(self._instance, self.group, topic, timestamp_ms)
 
     def status(self, topic: str) -> Mapping[MessageQueue, int]:
         self.queues.note_offsets()

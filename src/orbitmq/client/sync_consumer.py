@@ -11,6 +11,7 @@ from orbitmq.client.consumer import Consumer as AsyncConsumer
 from orbitmq.client.sync_loop import SyncFace
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Callable, Iterable, Iterator
 
     from orbitmq.client.consumer_config import ConsumerOptions
@@ -134,6 +135,10 @@ class Consumer(SyncFace[AsyncConsumer]):
     def persist_offsets(self) -> None:
         """Save how far the group has come now, and not only every few seconds."""
         self._running().do(self._client.persist_offsets())
+
+    def reset_to_time(self, topic: str, when: float | datetime.datetime) -> dict[MessageQueue, int]:
+        """Let the whole group go on at the messages of a topic stored at a time, or after it."""
+        return self._running().do(self._client.reset_to_time(topic, when))
 
 
 @contextlib.contextmanager
