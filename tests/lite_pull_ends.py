@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from broker_ends import T0, running_broker
 from broker_talk import Talker, talking_to
-from orbitmq.broker.topics import PERM_READ, PERM_WRITE
 from orbitmq.client.instance import _instances
 from orbitmq.client.lite_pull import LitePullConsumer
 from orbitmq.nameserver import NameServer, NameServerConfig
 from orbitmq.protocol.bodies import MessageQueue, TopicConfig
 from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.flags import PERM_READ, PERM_WRITE
 from orbitmq.testing import ManualClock, MemoryDisk
 from remoting_ends import HOST, eventually
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import orbitmq as package
 from cluster_ends import nothing_left
 
 if TYPE_CHECKING:
@@ -173,7 +172,6 @@ def test_a_run_that_does_not_use_it_imports_nothing_of_it() -> None:
     assert ours == f"orbitmq orbitmq.testing {PLUGIN}"
 
 
-@pytest.mark.skipif(not hasattr(package, "Producer"), reason="the package has no clients for plain code")
 def test_producers_and_consumers_of_the_cluster_are_closed_with_it(runs: Callable[..., pytest.RunResult]) -> None:
     result = runs("""
 from orbitmq import Message

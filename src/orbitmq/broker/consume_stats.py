@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from orbitmq.broker.offset_requests import is_subscribed
 from orbitmq.broker.stats import GROUP_GET_NUMS
@@ -16,9 +16,7 @@ from orbitmq.protocol.bodies import (
     QueueTimeSpan,
 )
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.fields import decode_fields
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
-from orbitmq.remoting.processing import RequestRefusedError, handler_of
+from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of
 from orbitmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 
 if TYPE_CHECKING:
@@ -71,7 +69,7 @@ class ConsumeStatsRequests:
 
     def of_group(self, request: Command, _: Connection) -> Command:
         """What a group has consumed of the topics asked for, or of all that it has consumed anything of."""
-        fields = _fields(request)
+        fields = fields_of(request)
         group = fields["consumerGroup"]
         stats = ConsumeStats()
         for topic in self._topics_asked(group, (fields["topic"] or "").strip(), fields["topicList"] or ""):
@@ -95,7 +93,7 @@ class ConsumeStatsRequests:
 
     def of_all_groups(self, request: Command, _: Connection) -> Command:
         """The same for every group that is known. How far they have pulled is left out, as RocketMQ does."""
-        only_ordered = _fields(request)["isOrder"]
+        only_ordered = fields_of(request)["isOrder"]
         answer = ConsumeStatsList(broker_addr=self._config.broker_address)
         for group in self._groups.configs:
             found = []
@@ -118,7 +116,7 @@ class ConsumeStatsRequests:
 
     def time_spans(self, request: Command, _: Connection) -> Command:
         """When the first, the last and the last consumed message of each queue were stored."""
-        fields = _fields(request)
+        fields = fields_of(request)
         topic = fields["topic"]
         config = self._topics.configs.get(topic)
         if config is None:
@@ -181,7 +179,3 @@ def _local_time(timestamp: int) -> str:
     """A time as Java's tools print it, in the time zone of this machine."""
     seconds, milliseconds = divmod(timestamp, 1000)
     return time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(seconds)) + f":{milliseconds:03d}"
-
-
-def _fields(request: Command) -> dict[str, Any]:
-    return cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))

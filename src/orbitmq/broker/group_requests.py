@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from orbitmq.broker.attributes import GROUP_ATTRIBUTES, altered
 from orbitmq.broker.groups import group_name_problem
@@ -16,9 +16,7 @@ from orbitmq.protocol.bodies import (
     SubscriptionGroupWrapper,
 )
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.fields import decode_fields
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
-from orbitmq.remoting.processing import RequestRefusedError, handler_of
+from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of
 
 if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
@@ -80,7 +78,7 @@ class GroupRequests:
             await self._writer.saved()
 
     def all_configs(self, request: Command, _: Connection) -> Command:
-        fields = _fields(request)
+        fields = fields_of(request)
         groups = self._groups
         configs, forbidden = groups.configs, groups.forbidden_table
         page = page_of(
@@ -101,7 +99,7 @@ class GroupRequests:
         )
 
     async def delete(self, request: Command, _: Connection) -> Command:
-        fields = _fields(request)
+        fields = fields_of(request)
         group = fields["groupName"]
         self._groups.delete(group)
         # The second name is that of releases before 5.0.
@@ -115,14 +113,14 @@ class GroupRequests:
 
     def config(self, request: Command, _: Connection) -> Command:
         """A group's settings. As in RocketMQ, asking for a group makes it, if groups make themselves here."""
-        found = self._groups.find(_fields(request)["group"])
+        found = self._groups.find(fields_of(request)["group"])
         if found is None:
             raise RequestRefusedError("No group in this broker", ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
         return request.response(ResponseCode.SUCCESS, body=found.encode())
 
     async def forbid(self, request: Command, _: Connection) -> Command:
         """Whether a group may read a topic, after saying so if the request does."""
-        fields = _fields(request)
+        fields = fields_of(request)
         group, topic, readable = fields["group"], fields["topic"], fields["readable"]
         if readable is not None:
             problem = group_name_problem(group) or topic_name_problem(topic)
@@ -144,7 +142,3 @@ def _checked(config: SubscriptionGroupConfig, present: SubscriptionGroupConfig |
         )
     attributes = altered(GROUP_ATTRIBUTES, None if present is None else present.attributes, config.attributes)
     return dataclasses.replace(config, attributes=attributes)
-
-
-def _fields(request: Command) -> dict[str, Any]:
-    return cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))

@@ -10,8 +10,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.table_versions import first_version, next_version
-from orbitmq.broker.topics import PERM_READ, name_complaint
+from orbitmq.broker.topics import name_complaint
 from orbitmq.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from orbitmq.protocol.flags import PERM_READ
 from orbitmq.protocol.names import GROUPS_OF_A_NEW_BROKER, MAX_GROUP_LENGTH, SYSTEM_GROUP_PREFIX
 from orbitmq.remoting.processing import RequestRefusedError
 from orbitmq.store.config_json import SUBSCRIPTION_GROUPS
@@ -41,8 +42,6 @@ def group_name_problem(group: str) -> str | None:
 
 class GroupTable:
     """All consumer groups of a broker. ``configs`` stays the same dict for ever; do not write to it."""
-
-    name_problem = staticmethod(group_name_problem)
 
     def __init__(self, writer: ConfigWriter, config: BrokerConfig, clock: Clock) -> None:
         self._writer = writer

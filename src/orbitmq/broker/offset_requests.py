@@ -6,17 +6,16 @@ Asking for and committing a group's offset comes in numbers; both answers are pr
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from orbitmq.protocol.bodies import QueryCorrectionOffsetBody
 from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from orbitmq.protocol.command import Command
-from orbitmq.protocol.fields import INT64_MAX, decode_fields
+from orbitmq.protocol.fields import INT64_MAX
 from orbitmq.protocol.flags import ONEWAY, RESPONSE
 from orbitmq.protocol.hot import query_offset_fields, update_offset_fields
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.versions import CURRENT_VERSION
-from orbitmq.remoting.processing import handler_of
+from orbitmq.remoting.processing import fields_of, handler_of
 from orbitmq.store import Boundary
 from orbitmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
 
@@ -141,7 +140,7 @@ class OffsetRequests:
     # Of a queue
 
     def search_by_time(self, request: Command, _: Connection) -> Command:
-        fields = _fields(request)
+        fields = fields_of(request)
         # Whatever is not UPPER is LOWER, as for RocketMQ.
         is_upper = (fields["boundaryType"] or "").upper() == Boundary.UPPER.value
         boundary = Boundary.UPPER if is_upper else Boundary.LOWER
@@ -151,11 +150,11 @@ class OffsetRequests:
         return _with_field(request, "offset", offset or 0)
 
     def max_offset(self, request: Command, _: Connection) -> Command:
-        fields = _fields(request)
+        fields = fields_of(request)
         return _with_field(request, "offset", self._store.max_offset(fields["topic"], fields["queueId"]))
 
     def min_offset(self, request: Command, _: Connection) -> Command:
-        fields = _fields(request)
+        fields = fields_of(request)
         answer = _with_field(request, "offset", self._store.min_offset(fields["topic"], fields["queueId"]))
         # This one answer of RocketMQ has a remark, and nothing in it.
         answer.remark = ""
@@ -163,7 +162,7 @@ class OffsetRequests:
 
     def earliest_time(self, request: Command, _: Connection) -> Command:
         """When the oldest message of a queue was stored; -1 if there is none."""
-        fields = _fields(request)
+        fields = fields_of(request)
         time = self._store.reader.earliest_time(fields["topic"], fields["queueId"])
         return _with_field(request, "timestamp", -1 if time is None else time)
 
@@ -178,7 +177,7 @@ class OffsetRequests:
 
         RocketMQ deletes the offsets of the groups it is told to leave out. Here they are left out.
         """
-        fields = _fields(request)
+        fields = fields_of(request)
         topic = fields["topic"]
         left_out = set((fields["filterGroups"] or "").split(","))
         smallest: dict[int, int] = {}
@@ -193,7 +192,7 @@ class OffsetRequests:
 
     async def clone(self, request: Command, _: Connection) -> Command:
         """Put a group where another one is; topics that the other one does not subscribe to are passed over."""
-        fields = _fields(request)
+        fields = fields_of(request)
         source, target = fields["srcGroup"], fields["destGroup"]
         topic = (fields["topic"] or "").strip()
         for name in (topic,) if topic else self._offsets.topics_of(source):
@@ -246,7 +245,3 @@ def _remark_answer(header: Header, serialize_type: int, code: int, remark: str) 
 
 def _with_field(request: Command, name: str, value: int) -> Command:
     return request.response(ResponseCode.SUCCESS, ext_fields={name: str(value)})
-
-
-def _fields(request: Command) -> dict[str, Any]:
-    return cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from orbitmq.broker.relay import client_status, reset_client_offset
 from orbitmq.protocol.bodies import MessageQueue, ResetOffsetBody
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.fields import decode_fields
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
-from orbitmq.remoting.processing import RequestRefusedError, handler_of
+from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of
 
 if TYPE_CHECKING:
     from orbitmq.broker.clients import Clients
@@ -59,7 +57,7 @@ class OffsetResets:
 
     async def reset(self, request: Command, connection: Connection) -> Command:
         """Move a group, here or by telling its clients. The answer says where each queue is now."""
-        fields = _fields(request)
+        fields = fields_of(request)
         log.info(
             "%s moves group %s in topic %s to time %d, queue %d, offset %s",
             *(connection.remote_address, fields["group"], fields["topic"]),
@@ -148,12 +146,8 @@ class OffsetResets:
 
     async def client_status(self, request: Command, _: Connection) -> Command:
         """The offsets of a group's clients, of all or of one, as far as they answer in time."""
-        fields = _fields(request)
+        fields = fields_of(request)
         # The field is called an address, and is a client id.
         client_id = fields["clientAddr"] or ""
         status = await client_status(self._clients, fields["group"], fields["topic"], client_id)
         return request.response(ResponseCode.SUCCESS, body=status.encode())
-
-
-def _fields(request: Command) -> dict[str, Any]:
-    return cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))

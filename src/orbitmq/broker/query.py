@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from orbitmq.protocol.binary_header import encode_binary_header
 from orbitmq.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody
 from orbitmq.protocol.codes import RequestCode, ResponseCode, SerializeType
 from orbitmq.protocol.command import Command
 from orbitmq.protocol.fastjson import dumps
-from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.frame import frame_prefix
 from orbitmq.protocol.json_header import encode_json_header
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
-from orbitmq.remoting.processing import RequestRefusedError, handler_of
+from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of
 from orbitmq.store.consume_queue import UNIT, ConsumeQueue
 from orbitmq.store.queue_ext import is_ext_address, read_ext
 
@@ -63,7 +61,7 @@ class QueryRequests:
         ``lastKey``, by which a client pages through an index in RocksDB, means nothing to index files.
         """
         request = Command.of((serialize_type, b"", body), header)
-        fields = _fields(request)
+        fields = fields_of(request)
         index_type, most = fields["indexType"] or KEY_TYPE, fields["maxNum"]
         if fields["_UNIQUE_KEY_QUERY"]:
             index_type, most = UNIQUE_KEY_TYPE, self._store.config.default_query_max_num
@@ -91,7 +89,7 @@ class QueryRequests:
         What is no intact message is not found. RocketMQ sends whatever lies there.
         """
         request = Command.of((serialize_type, b"", body), header)
-        offset = _fields(request)["offset"]
+        offset = fields_of(request)["offset"]
         record = self._store.record(offset)
         if record is None:
             remark = f"can not find message by the offset, {offset}"
@@ -101,7 +99,7 @@ class QueryRequests:
     # A consume queue
 
     def consume_queue(self, request: Command, _: Connection) -> Command:
-        fields = _fields(request)
+        fields = fields_of(request)
         topic, queue_id, index = fields["topic"] or "", fields["queueId"], fields["index"]
         queue = self._store.queues.find(topic, queue_id)
         if queue is None:
@@ -207,7 +205,3 @@ def _ext_as_json(ext: ExtUnit) -> dict[str, Any]:
         "size": 20 + len(ext.bit_map),
         "tagsCode": ext.tags_code,
     }
-
-
-def _fields(request: Command) -> dict[str, Any]:
-    return cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.config import address_text
 from orbitmq.broker.name_server_link import FIRST_PAUSE, PATIENCE, TOPICS_IN_ONE_REQUEST, NameServerLink
-from orbitmq.broker.topics import PERM_READ, PERM_WRITE
 from orbitmq.protocol.bodies import (
     DataVersion,
     KVTable,
@@ -27,6 +26,7 @@ from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import Command
 from orbitmq.protocol.crc import body_crc
 from orbitmq.protocol.fields import FieldValue, encode_fields
+from orbitmq.protocol.flags import PERM_READ, PERM_WRITE
 from orbitmq.protocol.request_fields import REQUEST_FIELDS
 from orbitmq.remoting import RemotingClient
 

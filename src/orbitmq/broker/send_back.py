@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from orbitmq.broker.refusing import no_group
 from orbitmq.broker.send import HONOURS_LIMIT_SINCE
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.errors import ProtocolError
-from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.flags import PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT_SUBSCRIBED
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from orbitmq.protocol.properties import find, with_property
 from orbitmq.protocol.record import decode_record
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
-from orbitmq.remoting.processing import RequestRefusedError, handler_of
+from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of
 from orbitmq.store import AppendRefusedError
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ class SendBackRequests:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: handler_of(self.send_back)}
 
     def send_back(self, request: Command, _: Connection) -> Command:
-        fields = cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))
+        fields = fields_of(request)
         group = self._groups.find(fields["group"])
         if group is None:
             raise no_group(fields["group"])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.fields import decode_fields
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
-from orbitmq.remoting.processing import RequestRefusedError, handler_of
+from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of
 
 if TYPE_CHECKING:
     from orbitmq.broker.stats import BrokerStats
@@ -26,7 +24,7 @@ class StatsRequests:
         return {RequestCode.VIEW_BROKER_STATS_DATA: handler_of(self.view)}
 
     def view(self, request: Command, _: Connection) -> Command:
-        fields = cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))
+        fields = fields_of(request)
         name, key = fields["statsName"], fields["statsKey"]
         found = self._stats.view(name, key)
         if found is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from orbitmq.broker.attributes import (
     BATCH_QUEUES,
@@ -30,10 +30,8 @@ from orbitmq.protocol.bodies import (
     TopicStatsTable,
 )
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.names import LMQ_PREFIX, POP_RETRY_SEPARATOR_V1, POP_RETRY_SEPARATOR_V2, RETRY_PREFIX
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
-from orbitmq.remoting.processing import RequestRefusedError, handler_of
+from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of
 from orbitmq.store.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
@@ -117,14 +115,14 @@ class TopicRequests:
 
     def update_static(self, request: Command, _: Connection) -> Command:
         """Refused: queues of a static topic move between brokers, which no broker here can do yet."""
-        self._check_name(_fields(request)["topic"])
+        self._check_name(fields_of(request)["topic"])
         raise RequestRefusedError(
             "this broker does not serve static topics: create a topic with updateTopic instead"
         )
 
     def _wanted(self, request: Command) -> TopicConfig:
         """The topic as a request describes it; its attributes are the changes that it asks for."""
-        fields = _fields(request)
+        fields = fields_of(request)
         self._check_name(fields["topic"])
         try:
             filter_type = TopicFilterType(fields["topicFilterType"])
@@ -194,7 +192,7 @@ class TopicRequests:
     # Showing
 
     def all_configs(self, request: Command, _: Connection) -> Command:
-        fields = _fields(request)
+        fields = fields_of(request)
         configs = self._topics.configs
         page = page_of(
             configs,
@@ -214,7 +212,7 @@ class TopicRequests:
         )
 
     def config(self, request: Command, _: Connection) -> Command:
-        topic = _fields(request)["topic"]
+        topic = fields_of(request)["topic"]
         config = self._topics.get(topic)
         if config is None:
             raise RequestRefusedError(f"No topic in this broker. topic: {topic}", ResponseCode.TOPIC_NOT_EXIST)
@@ -222,7 +220,7 @@ class TopicRequests:
 
     def stats(self, request: Command, _: Connection) -> Command:
         """Where the queues of a topic begin and end, and how much is sent to it."""
-        topic = _fields(request)["topic"]
+        topic = fields_of(request)["topic"]
         config = self._topics.get(topic)
         if config is None:
             raise RequestRefusedError(f"topic[{topic}] not exist", ResponseCode.TOPIC_NOT_EXIST)
@@ -252,12 +250,12 @@ class TopicRequests:
 
     def consumed_by(self, request: Command, _: Connection) -> Command:
         """The groups that subscribe a topic now, or have come somewhere in it."""
-        topic = _fields(request)["topic"]
+        topic = fields_of(request)["topic"]
         groups = self._clients.groups_subscribed_to(topic) | self._offsets.groups_of(topic)
         return request.response(ResponseCode.SUCCESS, body=GroupList(sorted(groups)).encode())
 
     def topics_of_group(self, request: Command, _: Connection) -> Command:
-        topics = self._offsets.topics_of(_fields(request)["group"])
+        topics = self._offsets.topics_of(fields_of(request)["group"])
         body = TopicList(sorted(topics), self._config.broker_address).encode()
         return request.response(ResponseCode.SUCCESS, body=body)
 
@@ -265,7 +263,7 @@ class TopicRequests:
 
     async def delete(self, request: Command, _: Connection) -> Command:
         """Remove a topic with its queues and offsets. One that is not there is as good as removed."""
-        topic = _fields(request)["topic"]
+        topic = fields_of(request)["topic"]
         if not topic or topic.isspace():
             raise RequestRefusedError("The specified topic is blank.", ResponseCode.INVALID_PARAMETER)
         self._check_not_system(topic)
@@ -326,7 +324,3 @@ class TopicRequests:
 
 def _disk_refusal(topic: str, error: OSError) -> RequestRefusedError:
     return RequestRefusedError(f"the queues of {topic} cannot be removed: {error.strerror or error}")
-
-
-def _fields(request: Command) -> dict[str, Any]:
-    return cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))

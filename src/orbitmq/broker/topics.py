@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
 from orbitmq.broker.table_versions import first_version, next_version
 from orbitmq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
+from orbitmq.protocol.flags import PERM_INHERIT, PERM_READ, PERM_WRITE
 from orbitmq.protocol.names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -44,10 +45,6 @@ if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.config_writer import ConfigWriter
     from orbitmq.store import Clock
-
-PERM_INHERIT = 1
-PERM_WRITE = 2
-PERM_READ = 4
 
 MAX_TOPICS = 50_000
 """RocketMQ has no limit, so a client that invents names could fill the memory of the broker and of every name
@@ -92,8 +89,6 @@ def topic_name_problem(topic: str) -> str | None:
 
 class TopicTable:
     """All topics of a broker. ``configs`` stays the same dict for ever; do not write to it."""
-
-    name_problem = staticmethod(topic_name_problem)
 
     def __init__(
         self, writer: ConfigWriter, config: BrokerConfig, clock: Clock, *, timer_wheel: bool = True

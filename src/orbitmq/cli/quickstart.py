@@ -17,7 +17,7 @@ from rich.text import Text
 from orbitmq.cli.broker import settings_of
 from orbitmq.cli.console import for_people, safe
 from orbitmq.cli.reaching import DEFAULT_NAME_SERVER, client_errors
-from orbitmq.cli.serve import DATA, HOST, NAMESERVER_PORT
+from orbitmq.cli.serve import DATA, HOST, NAMESERVER_PORT, name_server_at
 from orbitmq.cli.stopping import told_to_stop
 
 if TYPE_CHECKING:
@@ -155,18 +155,9 @@ async def _one_node(
 
 
 async def _name_server(data: Path, port: int | None) -> "NameServer":
-    from orbitmq.nameserver import NameServer, NameServerConfig  # noqa: PLC0415
     from orbitmq.remoting import ListenError  # noqa: PLC0415
 
-    place = data / "namesrv"
-    names = NameServer(
-        NameServerConfig(
-            bind_address=HOST,
-            listen_port=NAMESERVER_PORT if port is None else port,
-            kv_config_path=str(place / "kvConfig.json"),
-            config_store_path=str(place / "namesrv.properties"),
-        )
-    )
+    names = name_server_at(data, HOST, NAMESERVER_PORT if port is None else port)
     try:
         await names.start()
     except ListenError:

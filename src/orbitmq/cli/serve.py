@@ -100,7 +100,7 @@ async def _serve_one(
 
     stop = told_to_stop()
     settings = settings_of(conf, host=host, port=broker_port, data=None if data is None else data / "store")
-    names = _name_server(data, host or settings.broker.bind_address, nameserver_port)
+    names = name_server_at(data, host or settings.broker.bind_address, nameserver_port)
     await names.start()
     try:
         address = _address(names)
@@ -131,7 +131,7 @@ async def _serve_many(
     stop = told_to_stop()
     settings = settings_of(conf, host=host, port=broker_port, data=None if data is None else data / "store")
     _refuse_one_log_for_all(settings)
-    names = _name_server(data, host or settings.broker.bind_address, nameserver_port)
+    names = name_server_at(data, host or settings.broker.bind_address, nameserver_port)
     await names.start()
     try:
         address = _address(names)
@@ -178,7 +178,8 @@ def _child(number: int, name: str, root: Path, port: int, same: list[str], conf:
     return Child(name, arguments if conf is None else [*arguments, "-c", str(conf)])
 
 
-def _name_server(data: Path | None, host: str, port: int) -> "NameServer":
+def name_server_at(data: Path | None, host: str, port: int) -> "NameServer":
+    """A name server that keeps what it has to keep beside the brokers' data."""
     from orbitmq.nameserver import NameServer, NameServerConfig  # noqa: PLC0415
 
     place = (data or DATA.expanduser()) / "namesrv"

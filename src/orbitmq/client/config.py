@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from orbitmq.client.errors import InvalidMessageError
 
@@ -96,3 +96,19 @@ def local_address() -> str:
         return "127.0.0.1"
     finally:
         probe.close()
+
+
+class ClientOptions(TypedDict, total=False):
+    """The fields of ``ClientConfig`` that producers and consumers take as keywords."""
+
+    client_ip: str
+    instance_name: str
+    unit_name: str
+    namespace: str
+    poll_name_server_interval: float
+    heartbeat_broker_interval: float
+    persist_consumer_offset_interval: float
+    api_timeout: float
+    vip_channel_enabled: bool
+    use_heartbeat_v2: bool
+    tls: ClientTls | None

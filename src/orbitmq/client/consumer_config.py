@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import time
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
+from orbitmq.client.config import ClientOptions
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.protocol.bodies import ConsumeFromWhere, MessageModel
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from orbitmq.client.allocation import Strategy
     from orbitmq.protocol.bodies import MessageQueue
-    from orbitmq.remoting import ClientTls
 
 MIB = 1 << 20
 MOST_RECONSUMED = 16
@@ -177,7 +177,7 @@ def _member(kind: type[MessageModel | ConsumeFromWhere], value: str, name: str) 
         raise InvalidMessageError(f"{name} is one of {known}, not {value!r}") from None
 
 
-class ConsumerOptions(TypedDict, total=False):
+class ConsumerOptions(ClientOptions, total=False):
     """The keywords of a consumer: the fields of ConsumerConfig and ClientConfig, where they are explained."""
 
     message_model: MessageModel | str
@@ -212,14 +212,3 @@ class ConsumerOptions(TypedDict, total=False):
     resubmit_delay: float
     local_offset_store_dir: str
     message_queue_listener: Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None] | None
-    client_ip: str
-    instance_name: str
-    unit_name: str
-    namespace: str
-    poll_name_server_interval: float
-    heartbeat_broker_interval: float
-    persist_consumer_offset_interval: float
-    api_timeout: float
-    vip_channel_enabled: bool
-    use_heartbeat_v2: bool
-    tls: ClientTls | None

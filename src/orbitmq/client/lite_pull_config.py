@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, cast
 
 from orbitmq.client.assigned_queues import PullLimits
+from orbitmq.client.config import ClientOptions
 from orbitmq.client.consumer_config import ConsumerConfig
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.client.lite_pulling import PullSettings
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     import datetime
 
     from orbitmq.client.allocation import Strategy
-    from orbitmq.remoting import ClientTls
 
 LEAST_AUTO_COMMIT = 1.0
 
@@ -101,7 +101,7 @@ class LitePullConfig:
         )
 
 
-class LitePullOptions(TypedDict, total=False):
+class LitePullOptions(ClientOptions, total=False):
     """The keywords of a pull consumer: the fields of LitePullConfig and ClientConfig, where they are explained."""
 
     message_model: MessageModel | str
@@ -123,14 +123,3 @@ class LitePullOptions(TypedDict, total=False):
     rebalance_min_interval: float
     unit_mode: bool
     local_offset_store_dir: str
-    client_ip: str
-    instance_name: str
-    unit_name: str
-    namespace: str
-    poll_name_server_interval: float
-    heartbeat_broker_interval: float
-    persist_consumer_offset_interval: float
-    api_timeout: float
-    vip_channel_enabled: bool
-    use_heartbeat_v2: bool
-    tls: ClientTls | None

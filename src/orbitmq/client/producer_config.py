@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
+from orbitmq.client.config import ClientOptions
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.client.fault_latency import LADDER_5, FaultLadder
 from orbitmq.client.validation import check_producer_group, check_topic
@@ -16,7 +17,6 @@ from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orbitmq.remoting import ClientTls
 
 RETRY_RESPONSE_CODES = frozenset(
     {
@@ -119,7 +119,7 @@ def compression(kind: Compression | str) -> Compression:
         raise InvalidMessageError(f"compress_type must be ZLIB, LZ4 or ZSTD, not {kind!r}") from None
 
 
-class ProducerOptions(TypedDict, total=False):
+class ProducerOptions(ClientOptions, total=False):
     """The keywords of a producer: the fields of ProducerConfig and ClientConfig, where they are explained."""
 
     topics: tuple[str, ...]
@@ -147,17 +147,6 @@ class ProducerOptions(TypedDict, total=False):
     start_detector_enable: bool
     detect_timeout: float
     detect_interval: float
-    client_ip: str
-    instance_name: str
-    unit_name: str
-    namespace: str
-    poll_name_server_interval: float
-    heartbeat_broker_interval: float
-    persist_consumer_offset_interval: float
-    api_timeout: float
-    vip_channel_enabled: bool
-    use_heartbeat_v2: bool
-    tls: ClientTls | None
 
 
 def split_options(options: dict[str, Any], *kinds: type) -> list[dict[str, Any]]:

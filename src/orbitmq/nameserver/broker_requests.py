@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from orbitmq.nameserver.registration import decode_registration
 from orbitmq.nameserver.views import member_group
 from orbitmq.protocol.bodies import DataVersion, GetBrokerMemberGroupResponseBody, KVTable
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.names import ORDER_TOPIC_NAMESPACE
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
-from orbitmq.remoting.processing import handler_of
+from orbitmq.remoting.processing import fields_of, handler_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +78,7 @@ class BrokerRequests:
         return request.response(ResponseCode.SUCCESS, ext_fields=ext_fields, body=body)
 
     def unregister(self, request: Command, _: Connection) -> Command:
-        fields = _fields(request)
+        fields = fields_of(request)
         broker = self._table.brokers.get((fields["clusterName"], fields["brokerAddr"]))
         change = self._table.unregister(fields["clusterName"], fields["brokerAddr"], fields["brokerName"])
         if broker is not None and broker.key not in self._table.brokers:
@@ -91,7 +89,7 @@ class BrokerRequests:
 
     def query_data_version(self, request: Command, _: Connection) -> Command:
         """Whether the topics of a broker have changed since it registered them; also a sign of its life."""
-        fields = _fields(request)
+        fields = fields_of(request)
         asked = None if request.body is None else DataVersion.decode(request.body)
         present = self._table.data_version(fields["clusterName"], fields["brokerAddr"])
         self._table.touch(fields["clusterName"], fields["brokerAddr"], self._now_ms())
@@ -102,15 +100,11 @@ class BrokerRequests:
         )
 
     def heartbeat(self, request: Command, _: Connection) -> Command:
-        fields = _fields(request)
+        fields = fields_of(request)
         self._table.touch(fields["clusterName"], fields["brokerAddr"], self._now_ms())
         return request.response(ResponseCode.SUCCESS)
 
     def member_group(self, request: Command, _: Connection) -> Command:
-        fields = _fields(request)
+        fields = fields_of(request)
         group = member_group(self._table, fields["clusterName"], fields["brokerName"])
         return request.response(ResponseCode.SUCCESS, body=GetBrokerMemberGroupResponseBody(group).encode())
-
-
-def _fields(request: Command) -> dict[str, Any]:
-    return cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from orbitmq.protocol.codes import LanguageCode, ResponseCode, SerializeType
 from orbitmq.protocol.command import Command
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.flags import RESPONSE
+from orbitmq.protocol.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.versions import CURRENT_VERSION
 from orbitmq.remoting.refusals import failed
 
@@ -77,6 +79,11 @@ async def _answer_later(answer: Coroutine[None, None, Command], request: Command
     except Exception as error:
         data = failed(error, request.header, request.serialize_type, connection.remote_address)
     connection.answer(request.header, data)
+
+
+def fields_of(request: Command) -> dict[str, Any]:
+    """The header fields of a request, typed. Raises ProtocolError."""
+    return cast("dict[str, Any]", decode_fields(request.ext_fields, REQUEST_FIELDS[request.code]))
 
 
 def refusal(request: Command, error: RequestRefusedError | ProtocolError) -> Command:
