@@ -17,6 +17,7 @@ VERBS = {
     "nameserver": "orbitmq.cli.nameserver:nameserver",
     "broker": "orbitmq.cli.broker:broker",
     "store": "orbitmq.cli.store:store_app",
+    "outbox": "orbitmq.cli.outbox:outbox_app",
 }
 """What is behind each verb. A broker need not wait for the code that verifies stores, nor the other way round."""
 

@@ -91,7 +91,7 @@ class Consumer(SyncFace[AsyncConsumer]):
 
     def run(self) -> None:
         """Consume until Ctrl-C, SIGTERM, or ``close`` by another thread."""
-        with _signals_set(self._over):
+        with signals_set(self._over):
             if self._loop is None:
                 self.start()
             try:
@@ -142,7 +142,7 @@ class Consumer(SyncFace[AsyncConsumer]):
 
 
 @contextlib.contextmanager
-def _signals_set(over: threading.Event) -> Iterator[None]:
+def signals_set(over: threading.Event) -> Iterator[None]:
     """Ctrl-C and SIGTERM end what waits for the event; only the main thread may ask for that."""
     if threading.current_thread() is not threading.main_thread():
         yield

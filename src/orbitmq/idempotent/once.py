@@ -1,0 +1,215 @@
+"""One message, consumed once: in a transaction with the work, or around work that is elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from orbitmq.client.consume_result import ConsumeResult, result_of
+from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.messages import ReceivedMessage
+from orbitmq.idempotent.records import ConsumedMessages, State
+from orbitmq.user_database import is_for_asyncio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from orbitmq.user_database import Executor
+
+T = TypeVar("T")
+
+log = logging.getLogger("orbitmq.idempotent")
+
+CLEAN_INTERVAL = 60.0
+
+
+class _NotDoneError(Exception):
+    """What rolls back the transaction of a handler that did not raise anything."""
+
+    def __init__(self, result: ConsumeResult) -> None:
+        super().__init__(result)
+        self.result = result
+
+
+class _Marks:
+    """The notes about one message, as functions that are run in some transaction."""
+
+    def __init__(self, records: ConsumedMessages, group: str, topic: str, key: str, keep: float) -> None:
+        self._records = records
+        self._names = group, topic, key
+        self._keep = keep
+        self._owner = uuid.uuid4().hex
+
+    def begin_and_end(self, connection: Executor) -> State:
+        return self._records.begin_and_end(connection, *self._names, keep=self._keep)
+
+    def begin(self, connection: Executor, lease: float) -> State:
+        return self._records.begin(connection, *self._names, owner=self._owner, lease=lease, keep=self._keep)
+
+    def end(self, connection: Executor) -> None:
+        if not self._records.end(connection, *self._names, keep=self._keep):
+            log.warning("%s was consumed for longer than its lease, and somebody else has had it too", self._names)
+
+    def give_up(self, connection: Executor) -> None:
+        self._records.give_up(connection, *self._names, owner=self._owner)
+
+
+class _Common:
+    """What a decorated handler knows, whether it is awaited or not."""
+
+    def __init__(
+        self,
+        database: Any,
+        group: str,
+        key: Callable[[ReceivedMessage], str],
+        keep: float,
+        records: ConsumedMessages | None,
+    ) -> None:
+        self._database = database
+        self._group = group
+        self._key = key
+        self._keep = keep
+        self._records = ConsumedMessages() if records is None else records
+        self._next_clean = time.monotonic() + CLEAN_INTERVAL
+
+    def _marks(self, message: ReceivedMessage) -> _Marks:
+        if not isinstance(message, ReceivedMessage):
+            raise InvalidMessageError(
+                "an idempotent handler takes one message at a time: subscribe it with batch=False, or leave "
+                "consume_message_batch_max_size at 1"
+            )
+        key: object = self._key(message)
+        if not isinstance(key, str) or not key:
+            raise InvalidMessageError(f"the key of a message is a text that is not empty, and not {key!r}")
+        return _Marks(self._records, self._group, message.topic, key, self._keep)
+
+    def _is_time_to_clean(self) -> bool:
+        now = time.monotonic()
+        if now < self._next_clean:
+            return False
+        self._next_clean = now + CLEAN_INTERVAL
+        return True
+
+
+class Once(_Common):
+    """For plain functions."""
+
+    def in_transaction(self, message: ReceivedMessage, handler: Callable[[ReceivedMessage, Any], Any]) -> Any:
+        marks = self._marks(message)
+        try:
+            with self._database.begin() as connection:
+                state = marks.begin_and_end(connection)
+                if state is not State.NEW:
+                    return _answer(state)
+                returned = _checked(handler(message, connection))
+        except _NotDoneError as not_done:
+            return not_done.result
+        self._clean()
+        return returned
+
+    def with_lease(self, message: ReceivedMessage, handler: Callable[[ReceivedMessage], Any], lease: float) -> Any:
+        marks = self._marks(message)
+        state = self._do(lambda connection: marks.begin(connection, lease))
+        if state is not State.NEW:
+            return _answer(state)
+        try:
+            returned = _checked(handler(message))
+        except _NotDoneError as not_done:
+            self._do(marks.give_up)
+            return not_done.result
+        except BaseException:
+            self._do(marks.give_up)
+            raise
+        self._do(marks.end)
+        self._clean()
+        return returned
+
+    def _do(self, work: Callable[[Executor], T]) -> T:
+        with self._database.begin() as connection:
+            return work(connection)
+
+    def _clean(self) -> None:
+        if self._is_time_to_clean():
+            try:
+                self._do(self._records.clean)
+            except SQLAlchemyError as error:
+                log.warning("notes whose time is over cannot be deleted now: %s", error)
+
+
+class OnceForAsyncio(_Common):
+    """For coroutine functions."""
+
+    async def in_transaction(
+        self, message: ReceivedMessage, handler: Callable[[ReceivedMessage, Any], Awaitable[Any]]
+    ) -> Any:
+        marks = self._marks(message)
+        try:
+            async with self._database.begin() as connection:
+                state = await connection.run_sync(marks.begin_and_end)
+                if state is not State.NEW:
+                    return _answer(state)
+                returned = _checked(await handler(message, connection))
+        except _NotDoneError as not_done:
+            return not_done.result
+        await self._clean()
+        return returned
+
+    async def with_lease(
+        self, message: ReceivedMessage, handler: Callable[[ReceivedMessage], Awaitable[Any]], lease: float
+    ) -> Any:
+        marks = self._marks(message)
+        state = await self._do(lambda connection: marks.begin(connection, lease))
+        if state is not State.NEW:
+            return _answer(state)
+        try:
+            returned = _checked(await handler(message))
+        except _NotDoneError as not_done:
+            await self._do(marks.give_up)
+            return not_done.result
+        except BaseException:
+            await self._do(marks.give_up)
+            raise
+        await self._do(marks.end)
+        await self._clean()
+        return returned
+
+    async def _do(self, work: Callable[[Executor], T]) -> T:
+        if not is_for_asyncio(self._database):
+            return await asyncio.to_thread(self._do_here, work)
+        async with self._database.begin() as connection:
+            done: T = await connection.run_sync(work)
+            return done
+
+    def _do_here(self, work: Callable[[Executor], T]) -> T:
+        with self._database.begin() as connection:
+            return work(connection)
+
+    async def _clean(self) -> None:
+        if self._is_time_to_clean():
+            try:
+                await self._do(self._records.clean)
+            except SQLAlchemyError as error:
+                log.warning("notes whose time is over cannot be deleted now: %s", error)
+
+
+def _answer(state: State) -> ConsumeResult:
+    """What the broker is told of a message that was not new."""
+    return ConsumeResult.SUCCESS if state is State.DONE else ConsumeResult.LATER
+
+
+def _checked(returned: Any) -> Any:
+    """What a handler returned, if that means that its work is done. Raises _NotDoneError."""
+    if inspect.isawaitable(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()
+        raise InvalidMessageError("the handler returned something to await: make it a coroutine function")
+    result = result_of(returned)
+    if not result.done_of(1):
+        raise _NotDoneError(result)
+    return returned

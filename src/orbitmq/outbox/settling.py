@@ -1,0 +1,90 @@
+"""What came of messages that a relay had taken, written down in the table."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from orbitmq.outbox.table import ERROR_LENGTH
+from orbitmq.user_database import database_time, delete_some
+
+if TYPE_CHECKING:
+    from orbitmq.client.errors import NotRunningError
+    from orbitmq.outbox.relay_config import RelayConfig
+    from orbitmq.outbox.rows import TakenMessage
+
+
+@dataclasses.dataclass(slots=True)
+class Failure:
+    """A message that could not be sent."""
+
+    taken: TakenMessage
+    error: BaseException | str
+
+    @property
+    def failures(self) -> int:
+        """How often it has failed, this time included."""
+        return self.taken.failures + 1
+
+    @property
+    def text(self) -> str:
+        told = self.error if isinstance(self.error, str) else f"{type(self.error).__name__}: {self.error}"
+        # PostgreSQL has no room for the character 0.
+        return told.replace("\x00", "")[:ERROR_LENGTH]
+
+
+@dataclasses.dataclass(slots=True)
+class Outcome:
+    """What came of everything that was taken at a time."""
+
+    sent: list[TakenMessage] = dataclasses.field(default_factory=list)
+    failed: list[Failure] = dataclasses.field(default_factory=list)
+    held: list[TakenMessage] = dataclasses.field(default_factory=list)
+    """Those that were not tried: one before them in their lane failed, or the time was up."""
+    closed: NotRunningError | None = None
+    """The producer cannot send any more."""
+
+
+class Settling:
+    """What a relay asks of its table to write down what it has done."""
+
+    def __init__(self, table: sa.Table, config: RelayConfig) -> None:
+        self._table = table
+        self._config = config
+
+    def settle(self, connection: sa.Connection, outcome: Outcome, name: str) -> None:
+        """Write it down. ``name`` is under which the messages were taken."""
+        if outcome.sent:
+            connection.execute(self.sent([taken.id for taken in outcome.sent]))
+        if outcome.held:
+            connection.execute(self.held([taken.id for taken in outcome.held], name))
+        for failure in outcome.failed:
+            connection.execute(self.failed(failure, name))
+
+    def sent(self, ids: list[int]) -> sa.Update:
+        # Also if the lease is over and somebody else has it now: sent it is.
+        chosen = sa.update(self._table).where(self._table.c.id.in_(ids), self._table.c.due_at.is_not(None))
+        return chosen.values(due_at=None, lane=None, taken_by=None, last_error=None, sent_at=database_time())
+
+    def held(self, ids: list[int], name: str) -> sa.Update:
+        columns = self._table.c
+        chosen = sa.update(self._table).where(columns.id.in_(ids), columns.taken_by == name)
+        return chosen.values(due_at=database_time(), taken_by=None)
+
+    def failed(self, failure: Failure, name: str) -> sa.Update:
+        columns = self._table.c
+        chosen = sa.update(self._table).where(columns.id == failure.taken.id, columns.taken_by == name)
+        return chosen.values(
+            due_at=database_time(self._config.retry_after(failure.failures)),
+            taken_by=None,
+            failures=failure.failures,
+            last_error=failure.text,
+        )
+
+    def clean(self, connection: sa.Connection) -> int:
+        """Delete messages that were sent long ago, some at a time; how many there were."""
+        if self._config.keep_sent is None:
+            return 0
+        return delete_some(connection, self._table, self._table.c.sent_at <= database_time(-self._config.keep_sent))
