@@ -1,6 +1,6 @@
 # What a person types here. `make run` and `make test` set up everything they need by themselves.
 .DEFAULT_GOAL := help
-.PHONY: help run test setup lint format bench conformance soak clean
+.PHONY: help run test setup lint format bench spark spark-soak conformance soak clean
 SHELL := bash
 BIN := .venv/bin
 # Slow rings are told apart by folder: fast ones first, so that a mistake shows in seconds.
@@ -15,7 +15,7 @@ run: setup ## a broker with a tour of what it does; up until Ctrl-C; RUN_ARGS="-
 	@$(BIN)/orbitmq quickstart $(RUN_ARGS)
 
 test: setup ## all tests, fast rings first; peers that are missing are skipped by name
-	@$(BIN)/pytest $(FAST_RINGS) $(SLOW_RINGS) tests/conformance $(PYTEST_ARGS)
+	@$(BIN)/pytest $(FAST_RINGS) $(SLOW_RINGS) tests/spark tests/conformance $(PYTEST_ARGS)
 
 setup: ## only the set-up: .venv with the orbitmq command
 	@scripts/setup
@@ -31,6 +31,13 @@ format: setup ## let ruff mend what it can
 
 bench: setup ## measure the store and the protocol; BENCH_ARGS="--quick", "--full", "--json FILE", "--list"
 	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+spark: setup ## only the tests of Spark against a real broker (Java 17 on the machine)
+	@$(BIN)/pytest tests/spark -v $(PYTEST_ARGS)
+
+spark-soak: setup ## streaming queries whose parts are killed, again and again; KILLS=100 for more
+	@ORBITMQ_KILLS=$(or $(KILLS),20) $(BIN)/pytest tests/spark/test_exactly_once.py -v \
+		-o log_cli=true -o log_cli_level=INFO $(PYTEST_ARGS)
 
 conformance: setup ## only the tests against the real Apache RocketMQ (Java 17 and Maven on the machine)
 	@$(BIN)/pytest tests/conformance -v $(PYTEST_ARGS)

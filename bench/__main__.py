@@ -1,5 +1,5 @@
 """``python -m bench``: run scenarios, print a table, write JSON. ``python -m bench server`` measures servers,
-``python -m bench client`` clients."""
+``python -m bench client`` clients, ``python -m bench spark`` Spark over topics and stores."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from bench.figures import Settings, Size
 from bench.machine import GIB, describe_machine, free_space, load_average, source_state
 from bench.report import Report
 from bench.server.command import server
+from bench.spark.command import spark
 
 app = typer.Typer(add_completion=False)
 app.command("server")(server)
 app.command("client")(client)
+app.command("spark")(spark)
 
 
 @app.callback(invoke_without_command=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import json
 import os
 import signal
 import sys
@@ -24,6 +23,7 @@ from bench.server.raw_load import RawLoad
 from bench.server.report import ServerReport
 from bench.server.systems import APACHE, ORBITMQ, start_apache, start_orbitmq
 from bench.server.turns import Turns
+from bench.telling import tell as tell_report
 from peers import apache
 from peers.process import PeerError
 
@@ -77,15 +77,7 @@ def server(
     except PeerError as error:
         console.print(str(error), highlight=False, markup=False)
         raise typer.Exit(1) from None
-    report.print(console)
-    if markdown_to is not None:
-        Path(markdown_to).write_text(report.as_markdown(), "utf-8")
-    if json_to is not None:
-        text = json.dumps(report.as_json(), indent=2) + "\n"
-        if json_to == "-":
-            sys.stdout.write(text)
-        else:
-            Path(json_to).write_text(text, "utf-8")
+    tell_report(report, console, json_to=json_to, markdown_to=markdown_to)
 
 
 def _run(

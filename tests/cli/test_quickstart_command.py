@@ -16,7 +16,9 @@ from rich.console import Console
 from command import WIDTH, run, run_apart
 from orbitmq.aio import Message, Producer
 from orbitmq.cli.live_counters import LiveCounters
+from orbitmq.cli.quickstart_spark import ask_spark
 from orbitmq.cli.serve import NAMESERVER_PORT
+from orbitmq.spark import java
 from remoting_ends import HOST
 from server_process import ServerProcess, orbitmq
 
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ANY_PORT = ("--nameserver-port", 0, "--broker-port", 0)
-FEW = ("--messages", 300)
+FEW = ("--messages", 300, "--no-spark")
+"""What Spark makes of it is in the ring of Spark."""
 
 
 def is_closed(data: Path) -> bool:
@@ -138,6 +141,19 @@ async def test_a_store_that_is_open_elsewhere_is_left_alone(tmp_path: Path) -> N
         assert process.lines == []
         assert str(tmp_path / ".orbitmq" / "store") in process.errors
         assert process.errors.count("\n") == 1
+
+
+# Without Spark
+
+
+async def test_that_spark_cannot_run_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(java, "PLACES", ())
+    out = io.StringIO()
+    await ask_spark(Console(file=out, width=60), f"{HOST}:1", "orders", "mark", {"paid": 1})
+    assert out.getvalue().startswith("– Spark needs Java 17 or newer and there is none: run 'apt-get install ")
+    assert out.getvalue().count("\n") == 1
 
 
 # Live counters

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import golden
@@ -13,7 +14,7 @@ from orbitmq.store.bulk_scan import CHUNK, Chunk, scan_log
 from orbitmq.store.layout import detect
 from orbitmq.store.readable_log import ReadableLog
 from orbitmq.store.scan import Damage, Seen, walk_past_damage
-from stores import open_small, send
+from stores import edit_log, open_small, send
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,4 +118,40 @@ def test_a_file_with_more_records_than_a_chunk_is_read_whole(tmp_path: Path) -> 
     log = opened(str(tmp_path))
     chunks = [step for step in scan_log(log) if isinstance(step, Chunk)]
     assert [len(chunk) for chunk in chunks] == [CHUNK, 10]
+    log.close()
+
+
+def test_a_stretch_of_the_log_is_read_in_pieces_of_the_size_asked_for(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        offsets = send(store, 100, size=100)
+    log = opened(str(tmp_path))
+    chunks = [step for step in scan_log(log, offsets[10], offsets[90], most=7) if isinstance(step, Chunk)]
+    assert [offset for chunk in chunks for offset in chunk.offset.tolist()] == offsets[10:90]
+    assert max(map(len, chunks)) == 7
+    narrow = [step for step in scan_log(log, offsets[10], offsets[90], window=1000) if isinstance(step, Chunk)]
+    assert [offset for chunk in narrow for offset in chunk.offset.tolist()] == offsets[10:90]
+    assert all(chunk.position[-1] - chunk.position[0] < 1000 for chunk in narrow)
+    log.close()
+
+
+def test_bodies_are_not_read_where_their_crcs_are_not_asked_for(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        offsets = send(store, 20, size=100)
+    edit_log(tmp_path, offsets[5] + 120, b"damage")
+    log = opened(str(tmp_path))
+    (chunk,) = (step for step in scan_log(log, check_crc=False) if isinstance(step, Chunk))
+    assert chunk.offset.tolist() == offsets
+    assert np.flatnonzero(~chunk.is_intact()).tolist() == [5]
+    log.close()
+
+
+def test_a_fixed_part_that_does_not_fit_its_record_is_damage(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        offsets = [store.append("T", 0, b"").offset for _ in range(3)]
+    # IPv6 hosts would need more bytes than these records have.
+    edit_log(tmp_path, offsets[1] + 36, (0x30).to_bytes(4, "big"))
+    log = opened(str(tmp_path))
+    steps = by_chunk(log)
+    assert steps == by_record(log)
+    assert [what for _, _, what in steps][:3] == ["whole", "record size 92 is less than its fixed part", "whole"]
     log.close()

@@ -24,6 +24,7 @@ from orbitmq.protocol.flags import (
 from orbitmq.protocol.hot import pull_fields
 from orbitmq.protocol.hot_answers import PullAnswers
 from orbitmq.protocol.record import properties_of
+from orbitmq.protocol.request_fields import IN_BULK
 from orbitmq.remoting.processing import RequestRefusedError
 from orbitmq.store.reading import COPIED_MOST, MAX_PULL_BYTES, GetResult, GetStatus
 
@@ -134,7 +135,7 @@ class PullRequests:
             moved = self._offsets.take_reset(group, topic, queue_id)
             if moved is not None:
                 return self._moved(header, serialize_type, topic, queue_id, moved)
-        result = self._read(topic, queue_id, offset, most, most_bytes, wanted)
+        result = self._read(topic, queue_id, offset, most, most_bytes, wanted, in_bulk=IN_BULK in header[6])
         status = result.status
         code = _CODES[status]
         if code:
@@ -182,16 +183,26 @@ class PullRequests:
         most: int,
         most_bytes: int | None,
         wanted: CompiledFilter | None,
+        *,
+        in_bulk: bool = False,
     ) -> GetResult:
         bytes_limit = MAX_PULL_BYTES if most_bytes is None else max(most_bytes, LEAST_PULL_BYTES)
         if wanted is None:
-            return self._store.get(topic, queue_id, offset, most, bytes_limit)
+            return self._store.get(topic, queue_id, offset, most, bytes_limit, in_bulk=in_bulk)
         if wanted.matches_code is not None:
             # The hash alone, as RocketMQ does: of tags with the same hash the client takes the right ones.
-            return self._store.get(topic, queue_id, offset, most, bytes_limit, matches_code=wanted.matches_code)
+            return self._store.get(
+                topic, queue_id, offset, most, bytes_limit, matches_code=wanted.matches_code, in_bulk=in_bulk
+            )
         matches = wanted.matches_properties
         return self._store.get(
-            topic, queue_id, offset, most, bytes_limit, matches_record=lambda record: matches(properties_of(record))
+            topic,
+            queue_id,
+            offset,
+            most,
+            bytes_limit,
+            matches_record=lambda record: matches(properties_of(record)),
+            in_bulk=in_bulk,
         )
 
     # Checks

@@ -43,7 +43,13 @@ consumer = Consumer("{nameserver}", group="billing")
 def handle(message):
     print(message.text())
 
-consumer.run()"""
+consumer.run()
+
+# and every topic is a table of Spark
+from orbitmq.spark import session
+
+orders = session().read.format("orbitmq").options(nameserver="{nameserver}", subscribe="orders").load()
+orders.selectExpr("queue_id", "queue_offset", "tags", "string(body)").show()"""
 
 
 def quickstart(
@@ -62,6 +68,9 @@ def quickstart(
         ),
     ] = None,
     messages: Annotated[int, typer.Option(min=LEAST_MESSAGES, help="How many messages the tour sends.")] = MESSAGES,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="End the tour with a query in Spark, where that can run.")
+    ] = True,
     nameserver_port: Annotated[
         int | None,
         typer.Option(
@@ -85,18 +94,23 @@ def quickstart(
     with client_errors():
         from orbitmq.remoting import run  # noqa: PLC0415 - help texts do without the server
 
-        run(_quickstart((data or DATA).expanduser(), once, messages, nameserver_port, broker_port))
+        run(_quickstart((data or DATA).expanduser(), once, messages, spark, nameserver_port, broker_port))
 
 
 async def _quickstart(
-    data: Path, once: bool | None, messages: int, nameserver_port: int | None, broker_port: int | None
+    data: Path,
+    once: bool | None,
+    messages: int,
+    with_spark: bool,
+    nameserver_port: int | None,
+    broker_port: int | None,
 ) -> None:
     from orbitmq.cli.quickstart_tour import Tour  # noqa: PLC0415
 
     stop = told_to_stop()
     console = for_people()
     async with _one_node(data, nameserver_port, broker_port) as (nameserver, broker):
-        tour = Tour(console, nameserver, broker, messages)
+        tour = Tour(console, nameserver, broker, messages, with_spark=with_spark)
         if not await _until(stop, asyncio.create_task(tour.run())):
             return
         if once or (once is None and not _somebody_is_there()):

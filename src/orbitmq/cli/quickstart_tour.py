@@ -1,6 +1,7 @@
-"""The tour of ``orbitmq quickstart``: orders are sent, shared out, retried, buried, filtered, checked on disk."""
+"""The tour of ``orbitmq quickstart``: orders are sent, shared out, retried, buried, filtered, verified, queried."""
 
 import asyncio
+import collections
 import contextlib
 import json
 import secrets
@@ -52,8 +53,11 @@ MOST_TO_VERIFY = 2 << 30
 class Tour:
     """One run. Its orders carry its own mark, for the topic may hold those of earlier runs."""
 
-    def __init__(self, console: "Console", nameserver: str, broker: "Broker", messages: int) -> None:
+    def __init__(
+        self, console: "Console", nameserver: str, broker: "Broker", messages: int, *, with_spark: bool = True
+    ) -> None:
         self._console = console
+        self._with_spark = with_spark
         self._nameserver = nameserver
         self._broker = broker
         self._messages = messages
@@ -81,6 +85,8 @@ class Tour:
         self._check(letters)
         self._tell(letters)
         await self._verify()
+        if self._with_spark:
+            await self._ask_spark()
 
     # The work
 
@@ -115,7 +121,7 @@ class Tour:
         return Message(
             TOPIC,
             body,
-            tags="refunded" if number % 5 == 0 else "paid",
+            tags=_tag(number),
             keys=_name(number),
             properties={"amount": str(amount), "tour": self._mark},
         )
@@ -229,8 +235,18 @@ class Tour:
             raise ConfigError(f"the store has damage: see orbitmq store verify {root}")
         self._say("the store verified: CRCs, queues, index", f"{many(report.records, 'record')}, {size_text(size)}")
 
+    async def _ask_spark(self) -> None:
+        from orbitmq.cli.quickstart_spark import ask_spark  # noqa: PLC0415 - a light installation has no Spark
+
+        expected = dict(collections.Counter(map(_tag, range(self._messages))))
+        await ask_spark(self._console, self._nameserver, TOPIC, self._mark, expected)
+
     def _say(self, what: str, figures: str) -> None:
         self._console.print(f"[green]✓[/] {what:<44} [cyan]{safe(figures)}[/]", soft_wrap=True)
+
+
+def _tag(number: int) -> str:
+    return "refunded" if number % 5 == 0 else "paid"
 
 
 def _name(number: int) -> str:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orbitmq.protocol.bodies import MessageQueue
+
 
 class OrbitMQError(Exception):
     """Something asked of the message queue was not done."""
@@ -51,3 +56,49 @@ class SendTimeoutError(SendError, TimeoutError):
 
 class TooManySendsError(SendError):
     """More messages wait to be sent than is allowed: send slower, or allow more."""
+
+
+class RequestTimeoutError(OrbitMQError, TimeoutError):
+    """A request was sent, and no reply came in time. It may have been worked on all the same."""
+
+    code = 10006
+    """What Java's clients call it."""
+
+    def __init__(self, topic: str, seconds: float) -> None:
+        super().__init__(
+            f"the request to {topic!r} was sent, but no reply came within {seconds:g} s: does somebody consume the "
+            "topic and reply?"
+        )
+        self.topic = topic
+        self.seconds = seconds
+
+    def __reduce__(self) -> tuple[type[RequestTimeoutError], tuple[str, float]]:
+        return type(self), (self.topic, self.seconds)
+
+
+class CannotReplyError(InvalidMessageError):
+    """There can be no reply to a message."""
+
+    code = 10007
+    """What Java's clients call it."""
+
+
+class OffsetsLostError(OrbitMQError):
+    """Messages of a range of a queue are not there any more; ``first`` is the first of them.
+
+    What can be read of the range goes on at ``next_readable``, which is the range's end if nothing can.
+    """
+
+    def __init__(self, queue: MessageQueue, first: int, next_readable: int, why: str) -> None:
+        super().__init__(
+            f"the offsets {first} to {next_readable - 1} of queue {queue.queue_id} of {queue.topic!r} on "
+            f"{queue.broker_name} are not there any more: {why}"
+        )
+        self.queue = queue
+        self.first = first
+        self.next_readable = next_readable
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[OffsetsLostError], tuple[MessageQueue, int, int, str]]:
+        # Between processes it has to arrive with what it says.
+        return type(self), (self.queue, self.first, self.next_readable, self.why)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 """The two sysFlag bits of a record whose body is a batch; readers ask for both."""
 
 _HEAD = struct.Struct(">iiiii")
-_ITEM_START = struct.Struct(">12xii")
+_FLAG = struct.Struct(">12xi")
+_BODY_SIZE = struct.Struct(">16xi")
 _PROPERTIES_SIZE = struct.Struct(">h")
 
 ITEM_SIZE = _HEAD.size + _PROPERTIES_SIZE.size
@@ -50,24 +51,36 @@ def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 
 def iter_batch(body: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
     """Flag, body and properties of each item, as slices of ``body``."""
-    read_head = _ITEM_START.unpack_from
+    starts, body_ends = item_bounds(body)
+    read_flag = _FLAG.unpack_from
+    # There is one end more than needed where there is no item at all.
+    for start, body_end, end in zip(starts, body_ends, [*starts[1:], len(body)], strict=False):
+        yield read_flag(body, start)[0], body[start + _HEAD.size : body_end], body[body_end + 2 : end]
+
+
+def item_bounds(body: bytes | memoryview) -> tuple[list[int], list[int]]:
+    """Where each item of a batch begins, and where its body ends. Raises ProtocolError."""
+    read_body_size = _BODY_SIZE.unpack_from
     read_size = _PROPERTIES_SIZE.unpack_from
+    starts: list[int] = []
+    body_ends: list[int] = []
     position, end = 0, len(body)
     try:
         while position < end:
-            flag, body_size = read_head(body, position)
-            start = position + 20
-            properties_at = start + body_size + 2
-            (properties_size,) = read_size(body, properties_at - 2)
-            position = properties_at + properties_size
+            (body_size,) = read_body_size(body, position)
+            body_end = position + 20 + body_size
+            (properties_size,) = read_size(body, body_end)
+            starts.append(position)
+            body_ends.append(body_end)
+            position = body_end + 2 + properties_size
             if body_size < 0 or properties_size < 0 or position > end:
                 raise ProtocolError(
                     f"batch item with {body_size} bytes of body and {properties_size} of properties"
                     f" does not fit in {end} bytes"
                 )
-            yield flag, body[start : properties_at - 2], body[properties_at:position]
     except struct.error as error:
         raise ProtocolError(f"batch item at {position} of {end} bytes is cut off") from error
+    return starts, body_ends
 
 
 def is_inner_batch(sys_flag: int) -> bool:

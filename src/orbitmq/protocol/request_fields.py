@@ -34,6 +34,10 @@ _PULL = (
     "maxMsgBytes:i requestSource:i proxyFrowardClientId:s +topic"
 )
 
+IN_BULK = "orbitmqInBulk"
+"""A field of pulls that RocketMQ does not know, and passes over: of OrbitMQ's brokers its sender gets as many
+messages as it asks for, and not the 32, or 8 of those not in memory, that are right for consumers."""
+
 _TOPIC = (
     "topic:s! defaultTopic:s! readQueueNums:i! writeQueueNums:i! perm:i! topicFilterType:s! "
     "topicSysFlag:i order:b=false attributes:s force:b=false +topic"

@@ -182,6 +182,17 @@ class ConsumeQueue(UnitFiles):
             self.next_offset = queue_offset + 1
         return True
 
+    def put_many(self, queue_offset: int, units: bytes, max_physical: int) -> None:
+        """Enter records that follow each other and are new. ``max_physical`` is where the last one ends in the log.
+
+        Only for units that continue the queue: see ``put`` for all others.
+        """
+        assert queue_offset == self.end
+        self.tail += units
+        self.end = queue_offset + len(units) // UNIT_SIZE
+        self.max_physical = max_physical
+        self.next_offset = max(self.next_offset, self.end)
+
     def _is_gap_before_last(self, queue_offset: int) -> bool:
         """Whether everything from here on but the last unit is a filler."""
         while queue_offset < self.end - 1:

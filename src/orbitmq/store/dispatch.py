@@ -9,6 +9,7 @@ from orbitmq.protocol.flags import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_RO
 from orbitmq.protocol.java import decode_utf8, tags_code
 from orbitmq.protocol.names import LMQ_PREFIX
 from orbitmq.protocol.properties import find, index_fields
+from orbitmq.store.batch_records import units_of, values_in
 from orbitmq.store.config import delay_levels
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.errors import AppendRefusedError, DiskFaultError
@@ -17,6 +18,9 @@ from orbitmq.store.unit_files import TAIL_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
+    import numpy.typing as npt
 
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.key_index import KeyIndex
@@ -88,6 +92,50 @@ class Dispatcher:
                 self._dispatch_lmq(properties, offset, size, code, store_timestamp)
         if to_index and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             self._add_to_index(topic.name, offset, store_timestamp, unique_key, keys, tags)
+
+    def takes_batch(self, topic: Topic, queue: Queue, queue_offset: int, offset: int, batch: bytes) -> bool:
+        """Whether the records of a batch, the first of which is at ``offset``, can be dispatched all at once."""
+        return (
+            isinstance(queue, ConsumeQueue)
+            and queue_offset == queue.end
+            and offset >= queue.max_physical
+            and not topic.is_schedule
+            and not (self._multi_dispatch and MULTI_DISPATCH in batch)
+        )
+
+    def dispatch_batch(
+        self,
+        topic: Topic,
+        queue: Queue,
+        queue_offset: int,
+        offsets: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        store_timestamp: int,
+        batch: bytes,
+        properties: list[bytes],
+    ) -> None:
+        """Enter the records of a batch, which ``takes_batch``. Errors of the disk are kept, as by ``dispatch``."""
+        assert isinstance(queue, ConsumeQueue)
+        tags = values_in(batch, properties, b"TAGS")
+        codes = {tag: tags_code(tag) if tag else 0 for tag in set(tags)}
+        each_code = [codes[tag] for tag in tags]
+        places = offsets.tolist()
+        self.last_offset = places[-1]
+        self.last_store_timestamp = store_timestamp
+        queue.put_many(queue_offset, units_of(offsets, sizes, each_code), int(offsets[-1] + sizes[-1]))
+        self._note(queue, each_code[-1], store_timestamp)
+        keys = values_in(batch, properties, b"KEYS")
+        unique_keys = values_in(batch, properties, b"UNIQ_KEY")
+        if self.index is None or self.index_gap is not None:
+            return
+        add, name = self.index.add, topic.name
+        for place, unique_key, key, tag in zip(places, unique_keys, keys, tags, strict=True):
+            try:
+                add(name, place, store_timestamp, unique_key, key, tag)
+            except DiskFaultError as error:
+                self.fault = error
+                self.index_gap = place
+                return
 
     def dispatch_seen(self, seen: Seen, *, to_index: bool = True) -> None:
         """Enter a record found by walking the log."""

@@ -82,6 +82,21 @@ def survey(disk: Disk, root: str, conf: Mapping[str, str] | None = None) -> Layo
     return layout
 
 
+def detect_log(disk: Disk, path: str) -> StoreConfig:
+    """The settings that reading the commit log alone needs. ``path`` is the store, or the directory of its log."""
+    files = list(_numbered_files(disk, path))
+    if files:
+        directory = path
+    else:
+        _check_is_store(disk, path)
+        directory = os.path.join(path, "commitlog")
+        files = list(_numbered_files(disk, directory))
+    found = _log_file_size(files)
+    size = _DEFAULTS.mapped_file_size_commit_log if found is None else found[1]
+    root = os.path.dirname(directory)
+    return StoreConfig(store_path_root_dir=root, store_path_commit_log=directory, mapped_file_size_commit_log=size)
+
+
 def _check_is_store(disk: Disk, root: str) -> None:
     stat = disk.stat(root)
     if stat is None:

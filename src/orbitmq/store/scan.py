@@ -42,6 +42,7 @@ _PARTS = tuple(
 )
 assert all(part.size == head.size for part, head in zip(_PARTS, HEADS, strict=True))
 _START = struct.Struct(">iI")
+_BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big")
 _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big")[:3]
 
 
@@ -182,6 +183,20 @@ class LogView:
             ):
                 return start
         return None
+
+    def blank_before(self, position: int, reach: int) -> bool:
+        """Whether the blank that ends the file may begin before a position, and not further from the end than this.
+
+        Behind a blank there may be whole records of an earlier life of the file.
+        """
+        at = max(self.size - reach, 0)
+        piece = bytes(self.view[at:position])
+        found = piece.find(_BLANK_MAGIC, 4)
+        while found >= 0:
+            if int.from_bytes(piece[found - 4 : found], "big") == self.size - at - found + 4:
+                return True
+            found = piece.find(_BLANK_MAGIC, found + 1)
+        return False
 
     def _magic_positions(self, start: int, ranges: Sequence[tuple[int, int]]) -> Iterator[int]:
         """Positions from ``start`` on at which a record could begin, because its magic would be there."""

@@ -16,7 +16,7 @@ from orbitmq.store.unit_files import file_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orbitmq.store.bulk_scan import Flags, Ints
+    from orbitmq.protocol.record_columns import Flags, Ints
     from orbitmq.store.disk import Disk
 
 PLAIN = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])

@@ -37,7 +37,7 @@ from orbitmq.store.verify_queues import Expected, QueueChecks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orbitmq.store.bulk_scan import Ints
+    from orbitmq.protocol.record_columns import Ints
     from orbitmq.store.disk import Disk
     from orbitmq.store.layout import Layout
     from orbitmq.store.scan import Damage

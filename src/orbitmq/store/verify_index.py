@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     IndexFields = tuple[bytes | None, bytes | None, bytes | None]
 
-    from orbitmq.store.bulk_scan import Ints
+    from orbitmq.protocol.record_columns import Ints
     from orbitmq.store.checkpoint import Checkpoint
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.disk import Disk

@@ -14,7 +14,7 @@ from orbitmq.store.unit_reading import BATCH, PLAIN, UnitReader, Units, is_recor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orbitmq.store.bulk_scan import Flags, Ints
+    from orbitmq.protocol.record_columns import Flags, Ints
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.disk import Disk
 

@@ -1,0 +1,107 @@
+"""A log cut into parts that tasks read side by side, so that each record is in exactly one of them.
+
+A part is a range of bytes of a log file, wherever records happen to begin. What a task makes of it runs from the
+first whole record that begins in the range to the first whole one that begins in a later range. Both tasks at an
+edge search for the same record, so they agree on it whatever lies around it, and damage at an edge is met by the
+first of the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from orbitmq.store.log_end import find_end
+from orbitmq.store.scan import LogView, Seen
+
+if TYPE_CHECKING:
+    from orbitmq.store.log_files import LogFiles
+
+CLOCK_SLACK_MS = 60_000
+"""How far a broker's clock may have been set back: files are passed over as if store times only grew."""
+
+LARGEST_BLANK = 16 << 20
+"""A file ends with a blank where the next record does not fit any more, and records are smaller than this."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreSlice(InputPartition):
+    """Bytes of one log file, as offsets in the log."""
+
+    base: int
+    """Where the file begins."""
+    start: int
+    end: int
+    limit: int
+    """Where the file ends, or the log if that is before."""
+
+    def edges(self, view: LogView) -> tuple[int, int]:
+        """Where reading begins and ends: offsets of records, or the ends of the file."""
+        return self._edge(view, self.start), self._edge(view, self.end)
+
+    def _edge(self, view: LogView, offset: int) -> int:
+        if offset in (self.base, self.limit):
+            return offset
+        position = offset - self.base
+        found = view.next_record(position - 1, 0, [(position, self.limit - self.base)])
+        if found is None or view.blank_before(found, LARGEST_BLANK):
+            return self.limit
+        return min(self.base + found, self.limit)
+
+
+def cut(log: LogFiles, size: int, low_ms: int | None = None, high_ms: int | None = None) -> list[StoreSlice]:
+    """The parts of a log as it is now, each of this size. Those that hold nothing of the time are left out."""
+    end = find_end(log)
+    parts = []
+    for base in log.bases:
+        stat = log.disk.stat(log.path(base))
+        limit = min(base + (0 if stat is None else stat.size), end)
+        parts += [StoreSlice(base, start, min(start + size, limit), limit) for start in range(base, limit, size)]
+    if low_ms is None and high_ms is None:
+        return parts
+    return _within(log, parts, low_ms, high_ms)
+
+
+def _within(log: LogFiles, parts: list[StoreSlice], low_ms: int | None, high_ms: int | None) -> list[StoreSlice]:
+    """Without files, and in files that are partly wanted without parts, of another time.
+
+    A file or part is not later than what the next one begins with. To look at the parts of files that are wanted or
+    not as a whole would cost a read from the disk for each.
+    """
+    low = None if low_ms is None else low_ms - CLOCK_SLACK_MS
+    high = None if high_ms is None else high_ms + CLOCK_SLACK_MS
+
+    def is_wanted(first: int | None, after: int | None) -> bool:
+        return not (low is not None and after is not None and after < low) and not (
+            high is not None and first is not None and first > high
+        )
+
+    files = [list(group) for _, group in itertools.groupby(parts, key=lambda part: part.base)]
+    starts = [_first_time(log, group[0]) for group in files]
+    kept: list[StoreSlice] = []
+    for group, first, after in zip(files, starts, [*starts[1:], None], strict=True):
+        if not is_wanted(first, after):
+            continue
+        begins_before = low is not None and (first is None or first < low)
+        ends_after = high is not None and (after is None or after > high)
+        if not begins_before and not ends_after:
+            kept += group
+            continue
+        times = [first, *(_first_time(log, part) for part in group[1:]), after]
+        pairs = zip(group, itertools.pairwise(times), strict=True)
+        kept += [part for part, (begin, end) in pairs if is_wanted(begin, end)]
+    return kept
+
+
+def _first_time(log: LogFiles, part: StoreSlice) -> int | None:
+    """When the first record of a part was stored, if there is one."""
+    # Not kept open: a log may have more files than a process may open.
+    mapped = log.disk.map(log.path(part.base), writable=False)
+    view = LogView(part.base, mapped.buffer)
+    first, _ = part.edges(view)
+    seen = view.look(first - part.base, check_crc=False) if first < part.end else None
+    mapped.close()
+    return seen.store_timestamp if isinstance(seen, Seen) else None

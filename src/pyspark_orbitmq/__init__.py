@@ -1,0 +1,5 @@
+"""What Spark finds by the name of this module: the format ``orbitmq``."""
+
+from orbitmq.spark.source import OrbitMQSource as DefaultSource
+
+__all__ = ["DefaultSource"]
