@@ -15,12 +15,12 @@ from broker_ends import BrokerPeer, running_broker
 from captured_broker import (
     PORTS,
     PULLS,
-    SENDS,
+    REPLIES,
     Frame,
     answered,
     captured_settings,
     frames,
-    is_of_others,
+    has_transactions,
     is_of_this_run,
     life_of,
     place_of,
@@ -32,12 +32,16 @@ from captured_broker import (
     topics_before,
 )
 from orbitmq.broker import hold
-from orbitmq.protocol.bodies import SubscriptionGroupWrapper
+from orbitmq.protocol.bodies import (
+    MessageRequestModeSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TimerMetricsSerializeWrapper,
+)
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.fastjson import loads
-from orbitmq.protocol.names import SCHEDULE_TOPIC
+from orbitmq.protocol.message_id import decode_offset_id
+from orbitmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_HALF_TOPIC
 from orbitmq.protocol.properties import parse
-from orbitmq.protocol.record import iter_records
 from orbitmq.testing import ManualClock
 from remoting_ends import eventually
 
@@ -58,15 +62,11 @@ LONGEST_WAIT = 60
 
 NOT_SERVED = frozenset(
     {
-        # Transactions, timers, request and reply
-        *(RequestCode.END_TRANSACTION, RequestCode.RECALL_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
-        # POP
+        # POP, which is played for itself, with the clock at the times of the pops
         *(RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE),
         *(RequestCode.PEEK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.NOTIFICATION),
-        *(RequestCode.POLLING_INFO, RequestCode.QUERY_ASSIGNMENT, RequestCode.SET_MESSAGE_REQUEST_MODE),
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        RequestCode.POLLING_INFO,
         # Slaves and controllers
-        *(RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS),
         *(
             RequestCode.EXCHANGE_BROKER_HA_INFO,
             RequestCode.GET_BROKER_HA_STATUS,
@@ -78,13 +78,10 @@ NOT_SERVED = frozenset(
         *(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL),
     }
 )
-"""Requests about what this broker does not do. They are left out, as are messages of transactions and timers."""
+"""Requests about what this broker does not do. They are left out."""
 
-NOT_ASKED = frozenset({RequestCode.CHECK_TRANSACTION_STATE, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT})
-"""What a broker that does such things asks of clients."""
-
-MADE_BY_OTHERS = frozenset({"TRAN_MSG", "TIMER_OUT_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"})
-"""Properties of messages that came out of a transaction or a timer."""
+WHEN_IT_IS_TOLD_TO = {"transactionCheckInterval": 10**9, "transactionOpBatchInterval": 10**9}
+"""The broker looks after transactions when the captured one did, and not when it would by the real time."""
 
 NOTHING_CONSUMED = frozenset(
     {
@@ -125,6 +122,9 @@ class Lived:
     """Places in the log at which the same messages are as then."""
     told_there: list[Told] = dataclasses.field(default_factory=list)
     told_here: list[Told] = dataclasses.field(default_factory=list)
+    questions_there: list[Command] = dataclasses.field(default_factory=list)
+    questions_here: list[Command] = dataclasses.field(default_factory=list)
+    """What producers were asked about their transactions."""
     unwanted: list[Command] = dataclasses.field(default_factory=list)
     """Answers to requests that want none."""
 
@@ -155,6 +155,10 @@ def make_records(broker: Broker, scenario: str) -> None:
         store.catch_up()
     for (topic, queue_id), end in ends.items():
         fill(topic, queue_id, end)
+        if topic == TRANSACTION_HALF_TOPIC:
+            broker.transactions.ledger(queue_id).pass_over(end)
+        if topic == TIMER_TOPIC and broker.timer is not None:
+            broker.timer.queue_offset = end
         if topic == SCHEDULE_TOPIC:
             broker.schedule.levels[queue_id + 1].offset = broker.schedule.offsets[queue_id + 1] = end
 
@@ -223,6 +227,14 @@ def make_groups_and_stats(broker: Broker, scenario: str) -> None:
     """Groups of which somebody asked, and some of every statistic that somebody found."""
     for _, body in answered(scenario, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
         broker.groups.update(*SubscriptionGroupWrapper.decode(body).subscription_group_table.values())
+    for _, body in answered(scenario, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE):
+        for modes in MessageRequestModeSerializeWrapper.decode(body).message_request_mode_map.values():
+            for mode in modes.values():
+                broker.pop.assignments.keep(mode)
+    for _, body in answered(scenario, RequestCode.GET_TIMER_METRICS):
+        for topic in TimerMetricsSerializeWrapper.decode(body).timing_count:
+            assert broker.timer is not None
+            broker.timer.counts.add(topic, 0)
     for request, _ in answered(scenario, RequestCode.VIEW_BROKER_STATS_DATA):
         topic, _, group = request.ext_fields["statsKey"].partition("@")
         if request.ext_fields["statsName"] == "TOPIC_PUT_NUMS":
@@ -239,6 +251,8 @@ async def live(scenario: str) -> Lived:
     clock = ManualClock(start_ms(scenario) - SECOND)
     captured = captured_settings(scenario)
     settings: dict[str, Any] = {key: text for key, text in captured.items() if not is_of_this_run(key)}
+    if has_transactions(scenario):
+        settings |= WHEN_IT_IS_TOLD_TO
     async with running_broker(clock=clock, store_port=PORTS[life_of(scenario)], **settings) as broker:
         broker.topics.update(*topics_before(scenario).values())
         make_groups_and_stats(broker, scenario)
@@ -267,6 +281,8 @@ class Life:
         self.peers: dict[int, BrokerPeer] = {}
         self.deadlines: dict[int, int] = {}
         """When pulls that are held end, by their lines."""
+        self.places: dict[str, str] = {}
+        """Of messages that are at other places in the log than they were, where they are."""
         self.lived = Lived(kept=set(records_before(scenario)))
 
     async def go_to(self, one: Frame) -> None:
@@ -285,6 +301,8 @@ class Life:
         """Let time pass, and what is due happen."""
         self.clock.advance(ms)
         self.broker.schedule.deliver_due()
+        while self.broker.timer is not None and self.broker.timer.turn() <= self.clock.now_ms():
+            pass
         if len(self.broker.pulls.held):
             # Timers of one loop go off in their order: held pulls were looked at when this one does.
             await asyncio.sleep(2 * hold.SWEEP_SECONDS)
@@ -296,35 +314,59 @@ class Life:
         if one.to_broker and not one.command.is_response:
             await self.ask(one, peer)
         elif one.to_broker:
-            if one.answer_to is not None and one.answer_to.command.code not in NOT_ASKED:
+            if one.answer_to is not None:
                 asked = await peer.asked(one.answer_to.command.code)
                 peer.send(dataclasses.replace(one.command, opaque=asked.opaque).encode())
         elif one.command.is_response:
             if one.answer_to is not None and one.answer_to.line in self.lived.exchanges:
-                self.put_what_others_made(one.command)
                 self.deadlines.pop(one.answer_to.line, None)
-                self.lived.exchanges[one.answer_to.line].ours = await self.answer(peer, one.answer_to.command)
-        elif one.command.code not in NOT_ASKED:
+                exchange = self.lived.exchanges[one.answer_to.line]
+                exchange.ours = await self.answer(peer, one.answer_to.command)
+                if exchange.is_moved:
+                    self.places[place_in(one.command)] = place_in(exchange.ours)
+        else:
             self.lived.told_there.append(told(one.connection, one.command))
+            if one.command.code == RequestCode.CHECK_TRANSACTION_STATE:
+                await self.question(one.command)
+
+    async def question(self, theirs: Command) -> None:
+        """The captured broker looked after transactions, and asked about this one first or after others."""
+        lived = self.lived
+        lived.questions_there.append(theirs)
+        if len(lived.questions_here) < len(lived.questions_there):
+            pad(self.broker, int(theirs.ext_fields["commitLogOffset"]))
+            await self.broker.checks.check()
+            for peer in self.peers.values():
+                await peer.catch_up()
+                asked = [one for one in peer.requests if one.code == RequestCode.CHECK_TRANSACTION_STATE]
+                lived.questions_here += [one for one in asked if one not in lived.questions_here]
 
     async def ask(self, one: Frame, peer: BrokerPeer) -> None:
-        if one.command.code in NOT_SERVED or (one.command.code in SENDS and is_of_others(one.command)):
+        if one.command.code in NOT_SERVED:
             self.lived.left_out.append(one)
             return
         exchange = self.lived.exchanges[one.line] = Exchange(self.scenario, one.line, one.command, one.answer)
         place = place_of(one)
         if place is not None:
-            pad(self.broker, place)
-            exchange.is_moved = self.broker.store.log.end != place
+            # A reply is stored when the client has it, which may be before or after other messages are.
+            is_pushed = one.command.code in REPLIES and one.answer is not None and not one.answer.code
+            if not is_pushed:
+                pad(self.broker, place)
+            exchange.is_moved = is_pushed or self.broker.store.log.end != place
             if not exchange.is_moved:
                 self.lived.kept.add(place)
-        if one.answer is not None:
-            self.put_what_others_made(one.answer, self.clock.now_ms())
-        peer.send(one.wire)
+        peer.send(self.ended_here(one.command) or one.wire)
         # What comes next may be on another connection, and must not overtake.
         await peer.catch_up()
         if one.command.code in PULLS and one.answer is not None and one.command.opaque not in peer.answers:
             self.deadlines[one.line] = self.clock.now_ms() + int(one.command.ext_fields["suspendTimeoutMillis"]) - 1
+
+    def ended_here(self, request: Command) -> bytes | None:
+        """The end of a transaction whose message is at another place here."""
+        place = self.places.get(request.ext_fields.get("commitLogOffset", ""))
+        if request.code != RequestCode.END_TRANSACTION or place is None:
+            return None
+        return dataclasses.replace(request, ext_fields={**request.ext_fields, "commitLogOffset": place}).encode()
 
     async def answer(self, peer: BrokerPeer, request: Command) -> Command | None:
         """The answer to a request. For a held pull time passes until it is answered."""
@@ -336,29 +378,6 @@ class Life:
                 return await peer.answer_to(request.opaque)
             await self.wait(SECOND)
         return None
-
-    def put_what_others_made(self, answer: Command, now_ms: int = 1 << 62) -> None:
-        """Messages that came out of transactions and timers until now are put where they came out."""
-        if answer.code or answer.body is None or "maxOffset" not in answer.ext_fields:
-            return
-        store = self.broker.store
-        for record in iter_records(answer.body):
-            is_there = store.max_offset(record.topic, record.queue_id) > record.queue_offset
-            is_of_others = not parse(record.properties).keys().isdisjoint(MADE_BY_OTHERS)
-            if is_of_others and not is_there and record.store_timestamp <= now_ms:
-                pad(self.broker, record.physical_offset)
-                store.append(
-                    record.topic,
-                    record.queue_id,
-                    record.body,
-                    record.properties,
-                    flag=record.flag,
-                    sys_flag=record.sys_flag,
-                    born_timestamp=record.born_timestamp,
-                    born_host=record.born_host,
-                    reconsume_times=record.reconsume_times,
-                    prepared_transaction_offset=record.prepared_transaction_offset,
-                )
 
     async def leave(self, connection: int) -> None:
         """Close a connection, note what came over it, and wait until the broker knows."""
@@ -376,5 +395,19 @@ class Life:
         await eventually(lambda: address not in {known.remote_address for known in self.broker.connections})
 
 
+def place_in(answer: Command | None) -> str:
+    """Where a message is in the log, as the answer to its send says."""
+    message_id = "" if answer is None else answer.ext_fields.get("msgId", "")
+    return str(decode_offset_id(message_id)[1]) if message_id and "," not in message_id else ""
+
+
 def told(connection: int, command: Command) -> Told:
-    return connection, command.code, tuple(sorted(command.ext_fields.items()))
+    fields = dict(command.ext_fields)
+    if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+        # Every run has its own times, and its own ports.
+        assert int(fields.pop("storeTimestamp")) > 0
+        assert fields.pop("bornHost").startswith("127.0.0.1:")
+        properties = parse(fields.pop("properties"))
+        assert int(properties.pop("PUSH_REPLY_TIME")) > 0
+        fields |= properties
+    return connection, command.code, tuple(sorted(fields.items()))

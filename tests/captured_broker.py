@@ -16,7 +16,7 @@ from orbitmq.protocol.bodies import (
 )
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.fastjson import loads
-from orbitmq.protocol.names import SCHEDULE_TOPIC
+from orbitmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_HALF_TOPIC
 from orbitmq.protocol.properties import parse
 from orbitmq.protocol.record import iter_records
 from orbitmq.settings import parse_conf
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PORTS = dict(zip(LIVES, (14911, 17911), strict=True))
 
 SENDS = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+REPLIES = frozenset({RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2})
 PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 OF_RECORDS = PULLS | {RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID}
 """Requests that are answered with messages."""
@@ -206,7 +207,7 @@ def records_before(scenario: str) -> dict[int, Record]:
 
 def place_of(one: Frame) -> int | None:
     """Where the captured broker put a message that it was sent in its log."""
-    if one.command.code not in SENDS or one.answer is None or "msgId" not in one.answer.ext_fields:
+    if one.command.code not in SENDS | REPLIES or one.answer is None or "msgId" not in one.answer.ext_fields:
         return None
     return int(one.answer.ext_fields["msgId"][16:32], 16)
 
@@ -215,10 +216,8 @@ def properties_of(send: Command) -> dict[str, str]:
     return parse(send.ext_fields.get("i") or send.ext_fields.get("properties") or "")
 
 
-def is_of_others(send: Command) -> bool:
-    """Whether a message is part of a transaction or waits for a timer."""
-    properties = properties_of(send)
-    return properties.get("TRAN_MSG") == "true" or any(name.startswith("TIMER_DEL") for name in properties)
+def has_transactions(scenario: str) -> bool:
+    return any(one.command.code == RequestCode.END_TRANSACTION for one in frames(scenario))
 
 
 def queue_ends_before(scenario: str) -> dict[tuple[str, int], int]:
@@ -247,9 +246,14 @@ def queue_ends_before(scenario: str) -> dict[tuple[str, int], int]:
             continue
         for _, of_topic, queue_id, stats in progress_in(request, answer.body):
             note(of_topic, queue_id, stats["brokerOffset"])
-        if request.code in SENDS and not is_of_others(request):
-            level = int(properties_of(request).get("DELAY", 0))
+        if request.code in SENDS:
+            properties = properties_of(request)
+            level = int(properties.get("DELAY", 0))
             key = (SCHEDULE_TOPIC, level - 1) if level else (topic, int(answer.ext_fields["queueId"]))
+            if properties.get("TRAN_MSG") == "true":
+                key = TRANSACTION_HALF_TOPIC, 0
+            if "recallHandle" in answer.ext_fields:
+                key = TIMER_TOPIC, 0
             end = int(answer.ext_fields["queueOffset"]) - unseen[key]
             first[key] = min(first.get(key, end), end)
         elif request.code in PULLS:

@@ -33,12 +33,13 @@ class Copies:
             startingOffsets="earliest",
             maxOffsetsPerTrigger=str(limit),
         )
-        messages = reading.load()
+        # Loaded twice: queries that share a plan get in each other's way inside of Spark.
+        messages, same = reading.load(), reading.load()
         # Half of the messages keep their ids, and the others are given new ones: the sink knows both again.
         ids = "IF(queue_offset % 2 = 0, unique_id, NULL) AS unique_id"
         to_topic = messages.selectExpr("body", "tags", "keys", ids).writeStream.format("orbitmq")
         to_topic = to_topic.options(nameserver=self._nameserver, topic=self._copy, batchRows=str(CHUNK_ROWS))
-        to_files = messages.writeStream.format("parquet").option("path", self._files)
+        to_files = same.writeStream.format("parquet").option("path", self._files)
         started = []
         for writing, checkpoint in zip((to_topic, to_files), self._checkpoints, strict=True):
             query = writing.option("checkpointLocation", str(checkpoint))

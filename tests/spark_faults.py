@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 from command import WIDTH
 from orbitmq import Message, Producer
 from orbitmq.client.errors import OrbitMQError
-from peers.ports import free_port, is_listening
+from peers.ports import free_port
 from peers.process import PeerProcess
 from server_process import SMALL_FILES, brokers_known_at, is_running
 from spark_ends import HOST, spark_environment
@@ -21,6 +23,8 @@ from spark_ends import HOST, spark_environment
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 PATIENCE = 90.0
 """Seconds for whatever has to happen sooner or later: a driver of Spark takes twenty on a busy machine to begin."""
@@ -46,7 +50,7 @@ class MortalServer:
         home.mkdir()
         configuration = home / "broker.conf"
         configuration.write_text(f"{SMALL_FILES}defaultTopicQueueNums=2\n")
-        port, broker_port = free_port(), free_port()
+        port, broker_port = free_port(), free_port(-2, 1)
         self.nameserver = f"{HOST}:{port}"
         self._command = [sys.executable, "-m", "orbitmq", "serve", "--nameserver-port", str(port)]
         self._command += ["--broker-port", str(broker_port), "--data", str(home / "data"), "-c", str(configuration)]
@@ -58,7 +62,10 @@ class MortalServer:
         self._process.wait_until(self._knows_a_broker, what="up", seconds=_START_SECONDS)
 
     def _knows_a_broker(self) -> bool:
-        return is_listening(self.nameserver) and bool(brokers_known_at(self.nameserver))
+        # One process: while the broker looks through its log, the name server does not answer.
+        with contextlib.suppress(OSError):
+            return bool(brokers_known_at(self.nameserver))
+        return False
 
     def kill(self) -> None:
         assert self._process is not None
@@ -115,25 +122,34 @@ class Driver:
         self._environment = {**spark_environment(home), **environment}
         self._process: PeerProcess | None = None
         self._seen: set[int] = set()
-        self.starts = 0
+        self._log = home / "console.log"
+        self._logged = 0
 
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.running
 
     def start(self) -> None:
+        self._logged = self._log.stat().st_size if self._log.exists() else 0
         self._process = PeerProcess("driver", self._command, home=self._home, environment=self._environment)
-        self.starts += 1
 
-    def quote(self) -> str:
-        assert self._process is not None
-        return self._process.quote(80)
+    @property
+    def said(self) -> str:
+        """What it has said since it was started last."""
+        return self._log.read_bytes()[self._logged :].decode("utf-8", "replace")
 
     def wait_for(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until something is so that needs the driver."""
+        """Wait until something is so that needs the driver.
+
+        By an error of ours it never may end. Where Spark itself fails, it is started again as after any other fault.
+        """
 
         def is_so() -> object:
-            assert self.running, self.quote()
+            if not self.running:
+                assert not re.search(r"\borbitmq\.\S+Error", self.said), self.said
+                log.warning("the driver has ended by itself: %s", self.said[-2000:])
+                self.wait_until_alone()
+                self.start()
             return condition()
 
         wait_for(is_so, what)

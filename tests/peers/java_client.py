@@ -211,9 +211,19 @@ class JavaProducer(Started):
         *,
         nameserver: str | None = None,
         max_message_size: int | None = None,
+        trace: bool = False,
+        trace_topic: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(jvm, group, nameserver=nameserver, maxMessageSize=max_message_size, properties=properties)
+        super().__init__(
+            jvm,
+            group,
+            nameserver=nameserver,
+            maxMessageSize=max_message_size,
+            trace=trace,
+            traceTopic=trace_topic,
+            properties=properties,
+        )
 
     def send(
         self,
@@ -240,7 +250,7 @@ class JavaProducer(Started):
         self._send(topic, body, "oneway", shard, queue, message)
 
     def send_batch(self, topic: str, bodies: Sequence[str], **message: Any) -> Sent:
-        return sent(self._ask("batch", messages=[_outgoing(topic, body, message) for body in bodies]))
+        return sent(self._ask("batch", messages=[outgoing(topic, body, message) for body in bodies]))
 
     def create_topic(self, topic: str, *, queues: int) -> None:
         self._ask("createTopic", topic=topic, queues=queues)
@@ -266,7 +276,7 @@ class JavaProducer(Started):
         message: Mapping[str, Any],
     ) -> Any:
         where = dataclasses.asdict(queue) if queue else None
-        return self._ask("send", how=how, shard=shard, queue=where, message=_outgoing(topic, body, message))
+        return self._ask("send", how=how, shard=shard, queue=where, message=outgoing(topic, body, message))
 
 
 class JavaAdmin(Started):
@@ -315,7 +325,8 @@ def message(row: Mapping[str, Any]) -> Message:
         queue_offset=row["queueOffset"],
         physical_offset=row["physicalOffset"],
         store_size=row["storeSize"],
-        message_id=row["messageId"],
+        # A reply that was pushed has none.
+        message_id=row.get("messageId") or "",
         offset_id=row.get("offsetId"),
         flag=row["flag"],
         sys_flag=row["sysFlag"],
@@ -329,7 +340,7 @@ def message(row: Mapping[str, Any]) -> Message:
     )
 
 
-def _outgoing(topic: str, body: str | bytes, options: Mapping[str, Any]) -> dict[str, Any]:
+def outgoing(topic: str, body: str | bytes, options: Mapping[str, Any]) -> dict[str, Any]:
     raw = body.encode() if isinstance(body, str) else body
     return {"topic": topic, "body": base64.b64encode(raw).decode(), **options}
 

@@ -42,7 +42,8 @@ class Offsets:
 class JavaPushConsumer(Started):
     """A push consumer, whose listener fails the first ``failures`` deliveries of each message (or of ``failing``).
 
-    It fails with ``later``, ``exception`` or ``null``. ``journal`` is a file to which it adds each body as a line,
+    It fails with ``later``, ``exception`` or ``null``. ``setters`` are options of the client by their Java names,
+    which newer versions have. ``journal`` is a file to which it adds each body as a line,
     before it says whether it was consumed.
     """
 
@@ -67,17 +68,23 @@ class JavaPushConsumer(Started):
         fail_with: str = "later",
         delay_level: int = 0,
         journal: Path | None = None,
+        trace: bool = False,
+        trace_topic: str | None = None,
         properties: Mapping[str, str] | None = None,
+        setters: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(
             jvm,
             group,
             nameserver=nameserver,
             topic=topic,
+            setters=setters,
             journal=str(journal) if journal else None,
             tags=tags,
             sql=sql,
             orderly=orderly,
+            trace=trace,
+            traceTopic=trace_topic,
             model=model,
             maxReconsumeTimes=max_reconsume_times,
             batchSize=batch_size,

@@ -38,7 +38,9 @@ def test_a_store_of_apache_is_a_table(spark: SparkSession, tmp_path: Path) -> No
 
 def test_filters_and_chosen_columns_give_what_spark_alone_gives(spark: SparkSession, tmp_path: Path) -> None:
     root = golden.unpack("basic", tmp_path)
-    reading = spark.read.format("orbitmq-store").option("columns", "topic,queue_id,queue_offset,tags")
+    reading = spark.read.format("orbitmq-store").options(
+        columns="topic,queue_id,queue_offset,tags", pushFilters=True
+    )
     condition = "topic = 'TopicBulk' AND queue_id IN (0, 1) AND queue_offset BETWEEN 10 AND 400"
     answers = []
     setting = "spark.sql.python.filterPushdown.enabled"

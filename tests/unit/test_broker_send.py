@@ -387,20 +387,9 @@ async def test_a_delayed_message_comes_when_its_time_has_come() -> None:
         assert [record.body for record in stored(broker, queue_id=1)] == [b"now", b"later"]
 
 
-@pytest.mark.parametrize("value", ["true", "TRUE"])
-async def test_a_transaction_is_refused_clearly(value: str) -> None:
-    async with talk() as (broker, client):
-        answer = await client.sends(properties={"TRAN_MSG": value})
-
-        assert answer.code == ResponseCode.NO_PERMISSION
-        assert answer.remark == f"the broker[{HOST}] sending transaction message is forbidden"
-        assert stored(broker) == []
-        await client.stores(properties={"TRAN_MSG": "false"})
-
-
 @pytest.mark.parametrize("name", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
-async def test_a_timer_is_refused_clearly(name: str) -> None:
-    async with talk() as (broker, client):
+async def test_without_a_timer_wheel_a_message_for_a_time_is_refused_clearly(name: str) -> None:
+    async with talk(timerWheelEnable=False) as (broker, client):
         answer = await client.sends(properties={name: "5"})
 
         assert answer.code == ResponseCode.SYSTEM_ERROR

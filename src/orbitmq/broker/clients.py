@@ -67,6 +67,8 @@ class Clients:
         self.producers: dict[str, dict[Connection, ClientChannel]] = {}
         self._consumes: dict[Connection, set[str]] = {}
         self._produces: dict[Connection, set[str]] = {}
+        self._connections: dict[str, Connection] = {}
+        """By client id, the one that its last new producer came over."""
         self._memberships = 0
 
     # Looking
@@ -83,6 +85,10 @@ class Clients:
         for group in self._produces.get(connection, ()):
             return self.producers[group][connection]
         return None
+
+    def connection_of(self, client_id: str) -> Connection | None:
+        """Over which connection a client with producers can be told something."""
+        return self._connections.get(client_id)
 
     def subscription_of(self, group: str, topic: str) -> SubscriptionData | None:
         """What a group wants of a topic."""
@@ -139,7 +145,10 @@ class Clients:
         known = members.get(client.connection)
         if known is not None and known.client_id == client.client_id:
             known.last_update_ms = client.last_update_ms
+            self._connections.setdefault(client.client_id, client.connection)
             return
+        if known is not None:
+            self._forget_connection(known)
         if known is None:
             config = self._config
             if not config.enable_register_producer and config.reject_transaction_message:
@@ -149,6 +158,7 @@ class Clients:
             self._memberships += 1
         members[client.connection] = client
         self.producers[group] = members
+        self._connections[client.client_id] = client.connection
 
     # Going
 
@@ -204,11 +214,17 @@ class Clients:
 
     def _leave_producers(self, group: str, connection: Connection) -> None:
         members = self.producers[group]
-        del members[connection]
+        member = members.pop(connection)
         _forget(self._produces, connection, group)
         self._memberships -= 1
         if not members:
             del self.producers[group]
+        if connection not in self._produces:
+            self._forget_connection(member)
+
+    def _forget_connection(self, member: ClientChannel) -> None:
+        if self._connections.get(member.client_id) is member.connection:
+            del self._connections[member.client_id]
 
     def _notify(self, group: ConsumerGroup, by: Connection | None = None) -> None:
         # Members of a broadcasting group have every queue anyway, so others do not matter to them.

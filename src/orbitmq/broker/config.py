@@ -77,11 +77,25 @@ class BrokerConfig(KeptBrokerSettings):
     lock_in_strict_mode: bool = False
 
     # Sending
-    reject_transaction_message: bool = False
     start_accept_send_request_time_stamp: Int64 = 0
     store_reply_message_enable: bool = True
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: Int64 = 200
+
+    # Taking back messages that wait for their time
+    recall_message_enable: bool = False
+    allow_recall_when_broker_not_writeable: bool = True
+
+    # Transactions
+    reject_transaction_message: bool = False
+    transaction_time_out: Int64 = 6000
+    """So old is a half message at least when its producer is asked about it."""
+    transaction_check_interval: Int64 = 30_000
+    transaction_check_max: int = 15
+    transaction_op_batch_interval: int = 3000
+    transaction_op_msg_max_size: int = 4096
+    """Bytes."""
+    transaction_metric_flush_interval: Int64 = 10_000
 
     # Pulling
     long_polling_enable: bool = True
@@ -94,6 +108,29 @@ class BrokerConfig(KeptBrokerSettings):
     consumer_fallbehind_threshold: Int64 = 16 * 1024 * 1024 * 1024
     """Bytes."""
     estimate_accumulation: bool = True
+
+    # POP
+    revive_interval: Int64 = 1000
+    pop_from_retry_probability: int = 20
+    """Per cent of the pops that look first at messages that came again."""
+    pop_from_retry_probability_for_priority: int = 0
+    priority_order_asc: bool = True
+    """Whether the last queue of a topic is the most important one, and popped first."""
+    enable_retry_topic_v2: bool = False
+    retrieve_message_from_pop_retry_topic_v1: bool = True
+    pop_response_return_actual_retry_topic: bool = False
+    init_pop_offset_by_check_msg_in_mem: bool = True
+    max_pop_polling_size: Int64 = 100_000
+    pop_polling_size: int = 1024
+    enable_pop_message_threshold: bool = False
+    pop_inflight_message_threshold: Int64 = 10_000
+    enable_notify_after_pop_order_lock_release: bool = True
+    use_message_filter_for_notification: bool = True
+    skip_when_ck_re_put_reach_max_times: bool = setting(False, key="skipWhenCKRePutReachMaxTimes")
+    server_load_balancer_enable: bool = True
+    load_balance_poll_name_server_interval: Int64 = 30_000
+    default_message_request_mode: str = "PULL"
+    default_pop_share_queue_num: int = -1
 
     # Filters
     enable_property_filter: bool = False
@@ -127,6 +164,8 @@ class BrokerConfig(KeptBrokerSettings):
             raise ConfigError(f"listenPort={self.listen_port}: a port is between 0 and {MAX_PORT}")
         if not 0 <= self.broker_permission <= 7:
             raise ConfigError(f"brokerPermission={self.broker_permission}: 4 to read, 2 to write, 6 for both")
+        if self.default_message_request_mode not in {"PULL", "POP"}:
+            raise ConfigError(f"defaultMessageRequestMode={self.default_message_request_mode}: give PULL or POP")
         if not 0 < self.max_error_rate_of_bloom_filter < 100:
             raise ConfigError("maxErrorRateOfBloomFilter must be between 1 and 99")
         for name in (
@@ -141,9 +180,13 @@ class BrokerConfig(KeptBrokerSettings):
             "subscription_expired_timeout",
             "short_polling_time_mills",
             "expect_consumer_num_use_filter",
+            "transaction_check_interval",
+            "transaction_op_msg_max_size",
+            "transaction_metric_flush_interval",
             "flush_consumer_offset_interval",
             "consumer_offset_update_version_step",
             "delay_offset_update_version_step",
+            "revive_interval",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{java_key(name)} must be greater than 0")

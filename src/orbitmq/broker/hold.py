@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.arrivals import listen, unlisten
 from orbitmq.remoting.refusals import failed
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class HoldTable:
         if self._count >= MOST_HELD or self._is_over:
             return False
         if not self._held:
-            self._store.dispatcher.on_arrival = self._note_arrival
+            listen(self._store.dispatcher, self._note_arrival)
         self._held.setdefault((pull.topic, pull.queue_id), []).append(pull)
         self._count += 1
         if self._timer is None:
@@ -100,7 +101,7 @@ class HoldTable:
         self._is_over = True
         for key in tuple(self._held):
             for pull in self._take(key):
-                self._end(pull)
+                self.end(pull)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -129,7 +130,7 @@ class HoldTable:
         except Exception as error:
             self._fail(pull, error)
         else:
-            self._end(pull)
+            self.end(pull)
         return True
 
     def _sweep(self) -> None:
@@ -152,14 +153,15 @@ class HoldTable:
                 looks_again = now >= pull.look_again_ms
                 has_more = looks_again and max_offset != pull.offset
                 if has_more or now >= pull.deadline_ms or pull.connection.is_closing:
-                    self._end(pull)
+                    self.end(pull)
                 else:
                     if looks_again:
                         pull.look_again_ms = min(pull.deadline_ms, now + LOOK_AGAIN_MS)
                     kept.append(pull)
             self._keep(key, kept)
 
-    def _end(self, pull: HeldPull) -> None:
+    def end(self, pull: HeldPull) -> None:
+        """Answer a pull that is in no table any more."""
         try:
             if pull.connection.is_closing:
                 # Nobody reads the answer, but it is owed.
@@ -179,7 +181,7 @@ class HoldTable:
         pulls = self._held.pop(key, [])
         self._count -= len(pulls)
         if not self._held:
-            self._store.dispatcher.on_arrival = None
+            unlisten(self._store.dispatcher, self._note_arrival)
         return pulls
 
     def _keep(self, key: tuple[str, int], pulls: list[HeldPull]) -> None:
@@ -187,4 +189,4 @@ class HoldTable:
             # Behind those that came while these were looked at, if any did.
             self._held.setdefault(key, []).extend(pulls)
             self._count += len(pulls)
-            self._store.dispatcher.on_arrival = self._note_arrival
+            listen(self._store.dispatcher, self._note_arrival)

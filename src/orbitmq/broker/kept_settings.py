@@ -90,21 +90,13 @@ class KeptBrokerSettings:
     # POP
     append_ack_async: bool = False
     append_ck_async: bool = False
-    default_message_request_mode: str = "PULL"
-    default_pop_share_queue_num: int = -1
-    enable_notify_after_pop_order_lock_release: bool = True
     enable_notify_before_pop_calculate_lag: bool = True
     enable_pop_batch_ack: bool = False
     enable_pop_buffer_merge: bool = False
     enable_pop_log: bool = False
-    enable_pop_message_threshold: bool = False
     enable_pop_metrics: bool = True
-    enable_retry_topic_v2: bool = False
     enable_skip_long_awaiting_ack: bool = False
-    init_pop_offset_by_check_msg_in_mem: bool = True
-    load_balance_poll_name_server_interval: Int64 = 30_000
     max_message_filter_num_for_notification: int = 64
-    max_pop_polling_size: Int64 = 100_000
     pop_ck_max_buffer_size: int = 200_000
     pop_ck_offset_max_queue_size: int = 20_000
     pop_ck_stay_buffer_time: int = 10_000
@@ -113,27 +105,16 @@ class KeptBrokerSettings:
     pop_consumer_kv_service_enable: bool = setting(False, key="popConsumerKVServiceEnable")
     pop_consumer_kv_service_init: bool = setting(False, key="popConsumerKVServiceInit")
     pop_consumer_kv_service_log: bool = setting(False, key="popConsumerKVServiceLog")
-    pop_from_retry_probability: int = 20
-    pop_from_retry_probability_for_priority: int = 0
-    pop_inflight_message_threshold: Int64 = 10_000
     pop_long_polling_force_notify_interval: Int64 = 800
     pop_polling_map_expire_time_seconds: int = 600
     pop_polling_map_size: int = 100_000
-    pop_polling_size: int = 1024
-    pop_response_return_actual_retry_topic: bool = False
     pop_revive_concurrency: int = 32
     pop_revive_max_attempt_times: int = 16
     pop_revive_max_return_size_per_read: int = 16_384
     pop_revive_skip_if_group_absent: bool = True
-    priority_order_asc: bool = True
-    retrieve_message_from_pop_retry_topic_v1: bool = True
     revive_ack_wait_ms: Int64 = 180_000
-    revive_interval: Int64 = 1000
     revive_max_slow: Int64 = 3
     revive_scan_time: Int64 = 10_000
-    server_load_balancer_enable: bool = True
-    skip_when_ck_re_put_reach_max_times: bool = setting(False, key="skipWhenCKRePutReachMaxTimes")
-    use_message_filter_for_notification: bool = True
     use_separate_retry_queue: bool = False
 
     # Lite topics
@@ -153,15 +134,6 @@ class KeptBrokerSettings:
     max_lite_subscription_count: Int64 = 100_000
     min_lite_ttl: Int64 = dataclasses.field(default=900_000, metadata={"key": "minLiteTTl"})
     persist_consumer_offset_incrementally: bool = False
-
-    # Transactions
-    enable_transaction_metrics: bool = True
-    transaction_check_interval: Int64 = 30_000
-    transaction_check_max: int = 15
-    transaction_metric_flush_interval: Int64 = 10_000
-    transaction_op_batch_interval: int = 3000
-    transaction_op_msg_max_size: int = 4096
-    transaction_time_out: Int64 = 6000
 
     # Replication, and brokers that stand in for their master
     broker_election_priority: int = 2_147_483_647
@@ -190,6 +162,7 @@ class KeptBrokerSettings:
     enable_remoting_metrics: bool = True
     enable_request_metrics: bool = True
     enable_stats_metrics: bool = True
+    enable_transaction_metrics: bool = True
     metric_grpc_exporter_interval_in_mills: Int64 = 60_000
     metric_grpc_exporter_time_out_in_mills: Int64 = 3000
     metric_logging_exporter_interval_in_mills: Int64 = 10_000
@@ -211,7 +184,6 @@ class KeptBrokerSettings:
 
     # Others
     acl_enable: bool = False
-    allow_recall_when_broker_not_writeable: bool = True
     async_send_enable: bool = True
     config_manager_version: str = "v1"
     enable_fast_channel_event_process: bool = False
@@ -226,6 +198,5 @@ class KeptBrokerSettings:
     message_store_plug_in: str = ""
     print_channel_groups: bool = False
     print_channel_groups_min_num: int = 5
-    recall_message_enable: bool = False
     transfer_msg_by_heap: bool = True
     use_single_rocksdb_for_all_configs: bool = setting(False, key="useSingleRocksDBForAllConfigs")

@@ -89,7 +89,7 @@ class OffsetRequests:
             return _remark_answer(header, serialize_type, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND_AND_NOT_ZERO)
         # A new group of a young topic gets all of it, however it is configured; of a queue with much in it only
         # what its configuration says.
-        if self._store.min_offset(topic, queue_id) <= 0 and self._begins_in_memory(topic, queue_id):
+        if self._store.min_offset(topic, queue_id) <= 0 and begins_in_memory(self._store, topic, queue_id):
             return encode_offset_answer(serialize_type, header[1], 0)
         return _remark_answer(header, serialize_type, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND)
 
@@ -112,24 +112,6 @@ class OffsetRequests:
         if not self._offsets.commit(group, topic, queue_id, offset, connection.remote_address):
             return _remark_answer(header, serialize_type, ResponseCode.SUCCESS, WAS_RESET)
         return b"" if header[2] & ONEWAY else encode_committed_answer(serialize_type, header[1])
-
-    def _begins_in_memory(self, topic: str, queue_id: int) -> bool:
-        """Whether the first message ever of a queue is so young that it is still in memory."""
-        store = self._store
-        queue = store.queues.find(topic, queue_id)
-        if queue is None:
-            return False
-        if isinstance(queue, ConsumeQueue):
-            unit = queue.unit(0)
-            if unit is None or unit[1] == FILLER_SIZE:
-                return False
-            physical = unit[0]
-        else:
-            batch = queue.unit(0)
-            if batch is None:
-                return False
-            physical = batch.physical_offset
-        return store.log.committed - physical <= store.reader.memory_window
 
     def _is_known(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether there was such a queue before the topic was given fewer: what was consumed there still counts."""
@@ -224,6 +206,24 @@ def encode_offset_answer(serialize_type: int, opaque: int, offset: int) -> bytes
 def encode_committed_answer(serialize_type: int, opaque: int) -> bytes:
     """A successful answer that says nothing else, byte for byte as Java writes it."""
     return _binary_success(opaque, 0) if serialize_type else _json_success(opaque, b"")
+
+
+def begins_in_memory(store: MessageStore, topic: str, queue_id: int) -> bool:
+    """Whether the first message ever of a queue is so young that it is still in memory."""
+    queue = store.queues.find(topic, queue_id)
+    if queue is None:
+        return False
+    if isinstance(queue, ConsumeQueue):
+        unit = queue.unit(0)
+        if unit is None or unit[1] == FILLER_SIZE:
+            return False
+        physical = unit[0]
+    else:
+        batch = queue.unit(0)
+        if batch is None:
+            return False
+        physical = batch.physical_offset
+    return store.log.committed - physical <= store.reader.memory_window
 
 
 def _json_success(opaque: int, fields: bytes) -> bytes:

@@ -172,6 +172,20 @@ class OffsetTable:
             self._changed = False
             self._writer.mark(CONSUMER_OFFSETS, self.as_body)
 
+    def take_changed(self) -> ConsumerOffsetSerializeWrapper | None:
+        """A copy of the table as it is now, to be written; None if nothing changed since the last time."""
+        if not self._changed:
+            return None
+        self._changed = False
+        body = self.as_body()
+        body.offset_table = {key: dict(offsets) for key, offsets in body.offset_table.items()}
+        body.pull_offset_table = {key: dict(offsets) for key, offsets in (body.pull_offset_table or {}).items()}
+        return body
+
+    def mark_changed(self) -> None:
+        """What was taken could not be written."""
+        self._changed = True
+
     def as_body(self) -> ConsumerOffsetSerializeWrapper:
         """The whole table as it lies on the disk and goes to slaves. It is not a copy: encode it at once."""
         return ConsumerOffsetSerializeWrapper(

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.hold import LONGEST_HOLD_MS, LOOK_AGAIN_MS, HeldPull, HoldTable
+from orbitmq.broker.pull_priority import PullPriority
 from orbitmq.broker.refusing import ADVICE, no_topic_to_pull
 from orbitmq.filter import FilterError, compile_subscription, is_tag_type
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -108,6 +109,7 @@ class PullRequests:
         self._now_ms = now_ms
         self._answers = PullAnswers()
         self.held = HoldTable(store, now_ms, self._answer_held, self._finds_some)
+        self.priority = PullPriority(config, store, groups, clients, now_ms, self.held.end)
 
     @property
     def handlers(self) -> dict[int, Handler]:
@@ -135,6 +137,15 @@ class PullRequests:
             moved = self._offsets.take_reset(group, topic, queue_id)
             if moved is not None:
                 return self._moved(header, serialize_type, topic, queue_id, moved)
+        if topic_config.attributes and self.priority.withholds(group, topic_config, queue_id, offset):
+            if may_wait and sys_flag & PULL_SUSPEND and suspend_ms > 0:
+                deadline = self._now_ms() + min(suspend_ms, LONGEST_HOLD_MS)
+                held = HeldPull(
+                    connection, header, serialize_type, topic, queue_id, offset, deadline, deadline, wanted, offset
+                )
+                if self.priority.hold(held, group, topic_config):
+                    return None
+            return self._as_if_empty(header, serialize_type, topic, queue_id, offset)
         result = self._read(topic, queue_id, offset, most, most_bytes, wanted, in_bulk=IN_BULK in header[6])
         status = result.status
         code = _CODES[status]
@@ -321,6 +332,20 @@ class PullRequests:
         answer = self._pull(pull.connection, pull.header, pull.serialize_type, may_wait=False)
         assert answer is not None, "a pull waits once"
         pull.connection.answer(pull.header, answer)
+
+    def _as_if_empty(self, header: Header, serialize_type: int, topic: str, queue_id: int, offset: int) -> bytes:
+        """A queue whose turn it is not: its consumer asks again."""
+        self._stats.missed_get()
+        return self._answers.encode_head(
+            serialize_type,
+            header[1],
+            _NOT_FOUND,
+            _STATUS_TEXT[GetStatus.OFFSET_OVERFLOW_ONE],
+            offset,
+            self._store.min_offset(topic, queue_id),
+            self._store.max_offset(topic, queue_id),
+            0,
+        )
 
     def _moved(self, header: Header, serialize_type: int, topic: str, queue_id: int, offset: int) -> bytes:
         """The group's offset was set from outside: its consumer goes on there."""

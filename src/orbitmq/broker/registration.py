@@ -28,7 +28,7 @@ from orbitmq.protocol.crc import body_crc
 from orbitmq.protocol.fields import FieldValue, encode_fields
 from orbitmq.protocol.flags import PERM_READ, PERM_WRITE
 from orbitmq.protocol.request_fields import REQUEST_FIELDS
-from orbitmq.remoting import RemotingClient
+from orbitmq.remoting import RemotingClient, RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,6 +101,17 @@ class Registration:
         await asyncio.gather(*(link.leave() for link in links))
         if self._client is not None:
             await self._client.close()
+
+    async def ask(self, request: Command) -> Command | None:
+        """What a name server answers that knows this broker; None if there is none, or none answers."""
+        for address in self.registered_with:
+            assert self._client is not None
+            try:
+                connection = await self._client.connection(address)
+                return await connection.call(dataclasses.replace(request), self.patience)
+            except RemotingError as error:
+                log.info("name server %s was asked and did not answer: %s", address, error)
+        return None
 
     # What has to be made known
 

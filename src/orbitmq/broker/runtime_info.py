@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.schedule import ScheduleService
     from orbitmq.broker.settings import BrokerSettings
     from orbitmq.broker.stats import BrokerStats
+    from orbitmq.broker.timer import TimerService
     from orbitmq.protocol.command import Command
     from orbitmq.remoting import Connection, Handler
     from orbitmq.store import Clock, MessageStore
@@ -40,6 +41,7 @@ class RuntimeInfo:
         store: MessageStore,
         stats: BrokerStats,
         schedule: ScheduleService,
+        timer: TimerService | None,
         flow: SendFlow,
         clock: Clock,
     ) -> None:
@@ -47,6 +49,7 @@ class RuntimeInfo:
         self._store = store
         self._stats = stats
         self._schedule = schedule
+        self._timer = timer
         self._flow = flow
         self._clock = clock
         self._booted = clock.now_ms()
@@ -151,10 +154,15 @@ class RuntimeInfo:
             f"scheduleMessageOffset_{level}": f"{offset},{self._store.max_offset(SCHEDULE_TOPIC, level - 1)}"
             for level, offset in offsets.items()
         }
-        # What the timer wheel would say of itself; there is none.
-        figures |= dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), "0")
-        figures |= dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), "0.0")
-        return figures
+        timer = self._timer
+        entered, delivered = (0.0, 0.0) if timer is None else timer.rates.per_second()
+        return figures | {
+            "timerReadBehind": str(0 if timer is None else timer.behind_ms // 1000),
+            "timerOffsetBehind": str(0 if timer is None else timer.behind_messages),
+            "timerCongestNum": str(0 if timer is None else timer.waiting),
+            "timerEnqueueTps": java_double(entered),
+            "timerDequeueTps": java_double(delivered),
+        }
 
     def _empty_queues(self) -> dict[str, str]:
         config = self._settings.broker

@@ -9,7 +9,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.message_priority import queue_of_level
+from orbitmq.broker.recall import handle_of_parked
 from orbitmq.broker.refusing import no_group, no_topic
+from orbitmq.broker.timer_parking import is_for_a_time
 from orbitmq.broker.topics import topic_name_problem
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -30,7 +33,14 @@ from orbitmq.protocol.flags import (
 )
 from orbitmq.protocol.hot import send_fields, send_v2_fields
 from orbitmq.protocol.hot_answers import SendAnswers
-from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, TOPICS_CLOSED_TO_CLIENTS
+from orbitmq.protocol.message_id import encode_offset_ids
+from orbitmq.protocol.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    TOPICS_CLOSED_TO_CLIENTS,
+    TRANSACTION_HALF_TOPIC,
+)
 from orbitmq.protocol.properties import find, with_property, without
 from orbitmq.remoting.processing import RequestRefusedError
 from orbitmq.store import AppendRefusedError, PutStatus
@@ -44,12 +54,14 @@ if TYPE_CHECKING:
     from orbitmq.broker.locks import QueueLocks
     from orbitmq.broker.schedule import ScheduleService
     from orbitmq.broker.stats import BrokerStats
+    from orbitmq.broker.timer import TimerService
     from orbitmq.broker.topics import TopicTable
+    from orbitmq.broker.transaction import Transactions
     from orbitmq.protocol.bodies import TopicConfig
     from orbitmq.protocol.header import Header
     from orbitmq.protocol.message_id import UniqueIdFactory
     from orbitmq.remoting import Answer, Connection, Handler
-    from orbitmq.store import MessageStore
+    from orbitmq.store import Appended, MessageStore
 
 DLQ_QUEUES = 1
 
@@ -63,7 +75,6 @@ messages that no reader finds or understands."""
 _UNIQ_KEY = names.UNIQUE_KEY.encode()
 _DELAY = names.DELAY_LEVEL.encode()
 _TRAN_MSG = names.TRANSACTION_PREPARED.encode()
-_TIMERS = (names.TIMER_DELAY_SEC.encode(), names.TIMER_DELAY_MS.encode(), names.TIMER_DELIVER_MS.encode())
 _WAIT = names.WAIT_STORE_OK.encode()
 _KEYS = names.KEYS.encode()
 _SET_HERE = (names.MESSAGE_REGION.encode(), names.TRACE_SWITCH.encode(), names.CLUSTER.encode())
@@ -79,6 +90,8 @@ class SendRequests:
         topics: TopicTable,
         groups: GroupTable,
         schedule: ScheduleService,
+        timer: TimerService | None,
+        transactions: Transactions,
         locks: QueueLocks,
         stats: BrokerStats,
         flow: SendFlow,
@@ -92,6 +105,8 @@ class SendRequests:
         self._topic_config = topics.configs.get
         self._groups = groups
         self._schedule = schedule
+        self._timer = timer
+        self._transactions = transactions
         self._locks = locks
         self._stats = stats
         self._count_put = stats.put
@@ -136,7 +151,7 @@ class SendRequests:
                 config = self._admit(topic, default_topic, default_queues, unit_mode)
             queues = config.write_queue_nums
             if queue_id >= queues or queue_id < 0:
-                queue_id = self._choose_queue(config, queue_id, connection)
+                queue_id = self.choose_queue(config, queue_id, connection)
             if not body:
                 # Like fields that cannot be read, without the fields that other refusals have.
                 raise ProtocolError("the body is empty: a message has at least one byte")
@@ -156,6 +171,8 @@ class SendRequests:
                 unique_key = b""
             if not unique_key:
                 properties, unique_key = self._with_unique_key(properties)
+            if "_PRIORITY_\x01" in property_text:
+                queue_id, properties = queue_of_level(queue_id, properties, queues)
             # What the client is told, also where the message is put elsewhere first.
             told_queue_id = queue_id
             # In the text and not in the bytes, where each of these searches takes several times as long. "DEL" is
@@ -174,7 +191,7 @@ class SendRequests:
                 if header[3] < HONOURS_LIMIT_SINCE:
                     most_reconsumed = None
                 topic, queue_id, properties = self._look_closer(
-                    topic, queue_id, properties, reconsumed, most_reconsumed, config
+                    topic, queue_id, properties, unique_key, reconsumed, most_reconsumed, config
                 )
             else:
                 properties += self._added
@@ -188,8 +205,16 @@ class SendRequests:
         except RequestRefusedError as error:
             return self._refuse(header, serialize_type, error.code, str(error))
         self._count_put(topic, queue_id, 1, appended[1])
+        if topic is TRANSACTION_HALF_TOPIC:
+            self._transactions.prepared(properties)
         if header[2] & ONEWAY:
             return b""
+        if topic is TIMER_TOPIC:
+            handle = handle_of_parked(properties, self._config.broker_name, unique_key)
+            if handle is not None:
+                return self._tell_handle(
+                    connection, header, serialize_type, told_queue_id, appended, properties, unique_key, handle
+                )
         opaque = header[1]
         answer = self._encode(serialize_type, opaque, 0, told_queue_id, appended[2], appended[0], unique_key)
         if self._waits and find(properties, _WAIT) != b"false":
@@ -202,6 +227,13 @@ class SendRequests:
         return answer
 
     # What few messages need
+
+    def admitted(self, topic: str, default_topic: str, default_queues: int, *, unit_mode: bool) -> TopicConfig:
+        """The settings of a topic that a client may send to. Raises RequestRefusedError."""
+        config = self._topic_config(topic)
+        if config is None or topic in TOPICS_CLOSED_TO_CLIENTS:
+            config = self._admit(topic, default_topic, default_queues, unit_mode)
+        return config
 
     def _admit(self, topic: str, default_topic: str, default_queues: int, unit_mode: bool) -> TopicConfig:
         """The settings of a topic that is not plainly there: closed, wrong, or to be made."""
@@ -223,7 +255,8 @@ class SendRequests:
             raise no_topic(topic)
         return config
 
-    def _choose_queue(self, config: TopicConfig, queue_id: int, connection: Connection) -> int:
+    def choose_queue(self, config: TopicConfig, queue_id: int, connection: Connection) -> int:
+        """The queue that a message goes to. Raises RequestRefusedError."""
         if queue_id >= max(config.write_queue_nums, config.read_queue_nums) or config.write_queue_nums <= 0:
             raise RequestRefusedError(
                 f"request queueId[{queue_id}] is illegal, {_described(config)} "
@@ -246,6 +279,7 @@ class SendRequests:
         topic: str,
         queue_id: int,
         properties: bytes,
+        unique_key: bytes,
         reconsumed: int,
         most_reconsumed: int | None,
         config: TopicConfig,
@@ -255,12 +289,10 @@ class SendRequests:
             raise RequestRefusedError(
                 f"the broker[{self._config.broker_ip1}] sending message is forbidden", ResponseCode.NO_PERMISSION
             )
-        is_half = (find(properties, _TRAN_MSG) or b"").lower() == b"true"
-        if is_half and not (reconsumed > 0 and find(properties, _DELAY)):
-            raise RequestRefusedError(
-                f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
-                ResponseCode.NO_PERMISSION,
-            )
+        # Clients before 4.6.1 send back what came out of a transaction as if it were half still.
+        is_half = (find(properties, _TRAN_MSG) or b"").lower() == b"true" and not (
+            reconsumed > 0 and find(properties, _DELAY)
+        )
         if config.attributes.get("cleanup.policy") == "COMPACTION" and find(properties, _KEYS) is None:
             raise RequestRefusedError("Required message key is missing", ResponseCode.MESSAGE_ILLEGAL)
         items = [item.partition(b"\x01") for item in properties.split(b"\x02")]
@@ -270,13 +302,62 @@ class SendRequests:
             topic, queue_id, properties = self._retry_or_dead(
                 topic, queue_id, properties, reconsumed, most_reconsumed
             )
+        if is_half:
+            return self._transactions.prepare(topic, queue_id, properties, unique_key)
         if b"DELAY\x01" in properties:
             parked = self._schedule.park(properties, topic, queue_id)
             if parked is not None:
                 return parked
-        if b"TIMER_DEL" in properties and any(find(properties, name) is not None for name in _TIMERS):
-            raise RequestRefusedError("accurate timer message is not enabled, timerWheelEnable is false")
+        if b"TIMER_DEL" in properties and is_for_a_time(properties):
+            if self._timer is None:
+                raise RequestRefusedError("accurate timer message is not enabled, timerWheelEnable is false")
+            parked = self._timer.park(properties, topic, queue_id)
+            if parked is not None:
+                return parked
         return topic, queue_id, properties
+
+    def _tell_handle(
+        self,
+        connection: Connection,
+        header: Header,
+        serialize_type: int,
+        queue_id: int,
+        appended: Appended,
+        properties: bytes,
+        unique_key: bytes,
+        handle: str,
+    ) -> Answer:
+        """The answer to a message that waits for its time, with what it takes to take it back."""
+        key = unique_key.decode("utf-8", "replace")
+        message_id = self._store.message_id(appended.offset)
+        # In the order of Java, which is another one in each kind of header.
+        if serialize_type:
+            told = {
+                "msgId": message_id,
+                "queueId": str(queue_id),
+                "queueOffset": str(appended.queue_offset),
+                "transactionId": key,
+                "recallHandle": handle,
+                "TRACE_ON": self._told["TRACE_ON"],
+                "MSG_REGION": self._told["MSG_REGION"],
+            }
+        else:
+            told = {
+                "queueId": str(queue_id),
+                "transactionId": key,
+                "msgId": message_id,
+                "TRACE_ON": self._told["TRACE_ON"],
+                "MSG_REGION": self._told["MSG_REGION"],
+                "recallHandle": handle,
+                "queueOffset": str(appended.queue_offset),
+            }
+        request = Command.of((serialize_type, b"", b""), header)
+        answer = request.response(ResponseCode.SUCCESS, ext_fields=told).encode()
+        if not self._waits or find(properties, _WAIT) == b"false":
+            return answer
+        late = request.response(ResponseCode.FLUSH_DISK_TIMEOUT, ext_fields=told).encode()
+        self._flushed.wait(connection, header, answer, late)
+        return None
 
     def _retry_or_dead(
         self, topic: str, queue_id: int, properties: bytes, reconsumed: int, most_reconsumed: int | None
@@ -320,24 +401,22 @@ class SendRequests:
         properties, unique_key = self._with_unique_key(properties)
         if config.attributes.get("queue.type") == "BatchCQ":
             properties = without(properties, (*_SET_HERE, b"POP_CK")) + self._added
-            stored = [
-                self._store.append_inner_batch(
-                    topic, queue_id, body, properties, sys_flag=sys_flag, born_timestamp=born,
-                    born_host=connection.state, reconsume_times=reconsumed,
-                )
-            ]  # fmt: skip
+            one = self._store.append_inner_batch(
+                topic, queue_id, body, properties, sys_flag=sys_flag, born_timestamp=born,
+                born_host=connection.state, reconsume_times=reconsumed,
+            )  # fmt: skip
+            offsets, size, queue_offset = [one.offset], one.size, one.queue_offset
             told["batchUniqId"] = unique_key.decode("utf-8", "replace")
         else:
-            stored = self._store.append_batch(
+            many = self._store.append_batch(
                 topic, queue_id, body, sys_flag=sys_flag, born_timestamp=born, born_host=connection.state,
                 reconsume_times=reconsumed,
             )  # fmt: skip
-        size = sum(appended.size for appended in stored)
-        self._count_put(topic, queue_id, len(stored), size)
-        message_id = self._store.message_id
-        told["msgId"] = ",".join([message_id(appended.offset) for appended in stored])
+            offsets, size, queue_offset = many.offsets, many.size, many[0].queue_offset
+        self._count_put(topic, queue_id, len(offsets), size)
+        told["msgId"] = ",".join(encode_offset_ids(self._store.log.store_host, offsets))
         told["queueId"] = str(queue_id)
-        told["queueOffset"] = str(stored[0].queue_offset)
+        told["queueOffset"] = str(queue_offset)
         request = Command.of((serialize_type, b"", b""), header)
         answer = request.response(ResponseCode.SUCCESS, ext_fields=told).encode()
         if header[2] & ONEWAY or not self._waits or find(properties, _WAIT) == b"false":

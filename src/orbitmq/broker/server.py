@@ -26,18 +26,26 @@ from orbitmq.broker.locks import QueueLocks
 from orbitmq.broker.offset_requests import OffsetRequests
 from orbitmq.broker.offset_reset import OffsetResets
 from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.pop_service import PopService
 from orbitmq.broker.pull import PullRequests
 from orbitmq.broker.query import QueryRequests
+from orbitmq.broker.recall import RecallRequests
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.relay import RelayRequests
+from orbitmq.broker.reply import ReplyRequests
 from orbitmq.broker.runtime_info import RuntimeInfo
 from orbitmq.broker.schedule import ScheduleService
 from orbitmq.broker.send import SendRequests
 from orbitmq.broker.send_back import SendBackRequests
 from orbitmq.broker.stats import BrokerStats
 from orbitmq.broker.stats_requests import StatsRequests
+from orbitmq.broker.timer import TimerService
+from orbitmq.broker.timer_counts import TimerCounts
+from orbitmq.broker.timer_requests import TimerRequests
 from orbitmq.broker.topic_requests import TopicRequests
 from orbitmq.broker.topics import TopicTable
+from orbitmq.broker.transaction import Transactions
+from orbitmq.broker.transaction_check import TransactionChecks
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.hosts import host_bytes
@@ -62,8 +70,13 @@ log = logging.getLogger("orbitmq.broker")
 VIP_DISTANCE = 2
 """The VIP port is so far below the main one; clients compute it."""
 
-MAIN_PORT_ONLY = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-"""Pulls are not served on the VIP port, as in RocketMQ: it is there for sends that must not wait behind them."""
+MAIN_PORT_ONLY = frozenset(
+    {
+        *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.PEEK_MESSAGE),
+        *(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
+    }
+)
+"""Reading is not done on the VIP port, as in RocketMQ: it is there for sends that must not wait behind it."""
 
 DRAIN_SECONDS = 3.0
 """How long answers that are owed may take when the broker stops."""
@@ -125,12 +138,18 @@ class Broker:
             raise
         self.flow.start()
         self.schedule.start()
+        self.checks.start()
+        if self.timer is not None:
+            self.timer.start()
+        self.pop.start()
         self.registration.start()
         for seconds, job in (
-            (config.flush_consumer_offset_interval / 1000, self.offsets.persist),
+            (config.flush_consumer_offset_interval / 1000, self.pop.persist_offsets),
             (10.0, self.clients.expire),
             (10.0, self.locks.expire),
             (10.0, self.filters.persist),
+            (10.0, self.pop.orders.persist),
+            (config.transaction_metric_flush_interval / 1000, self.transactions.counts.persist),
             (1.0, self.stats.sample),
         ):
             self._timers.append(asyncio.create_task(_every(seconds, job)))
@@ -170,6 +189,22 @@ class Broker:
         )
         self.schedule = ScheduleService(config, store, self.writer, clock, self.stats, self.service.flushed)
         self.schedule.load()
+        self.transactions = Transactions(
+            config, store, self.topics, self.schedule, self.offsets, self.stats, self.writer, clock,
+            self.service.flushed,
+        )  # fmt: skip
+        self.transactions.load()
+        self.checks = TransactionChecks(
+            config, store, self.topics, self.clients, self.offsets, self.transactions, self.stats, clock,
+            self.service.flushed,
+        )  # fmt: skip
+        self.timer: TimerService | None = None
+        if store.config.timer_wheel_enable:
+            self.timer = TimerService(
+                store, clock, self.stats, self.service.flushed, self.service.run_blocking,
+                TimerCounts(self.writer, clock),
+            )  # fmt: skip
+            self.timer.load()
         self.flow = SendFlow(config, store, clock)
         self.registration = Registration(config, self.topics, clock, ha_address=self.settings.ha_address)
         self.topics.on_change = self._topics_changed
@@ -177,6 +212,12 @@ class Broker:
             config, store, self.topics, self.groups, self.offsets, self.clients, self.filters, self.stats,
             clock.now_ms,
         )  # fmt: skip
+        self.flushed_answers = FlushedAnswers(self.service, store.config.sync_flush_timeout)
+        self.pop = PopService(
+            config, self.service, self.topics, self.groups, self.offsets, self.clients, self.registration,
+            self.timer, self.writer, self.flushed_answers, self.stats, clock,
+        )  # fmt: skip
+        self.pop.load()
 
     async def _listen(self) -> None:
         config = self.settings.broker
@@ -199,12 +240,16 @@ class Broker:
         topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
         address = host_bytes(config.broker_address)
         unique_ids = UniqueIdFactory(address[:-4], os.getpid(), id(self), clock.now_ms)
-        flushed = FlushedAnswers(self.service, store.config.sync_flush_timeout)
+        sends = SendRequests(
+            config, store, topics, groups, self.schedule, self.timer, self.transactions, self.locks, self.stats,
+            self.flow, self.flushed_answers, unique_ids,
+        )  # fmt: skip
         parts = (
-            SendRequests(
-                config, store, topics, groups, self.schedule, self.locks, self.stats, self.flow, flushed, unique_ids
-            ),
+            sends,
             SendBackRequests(config, store, topics, groups, self.schedule, self.stats),
+            RecallRequests(config, store, topics, self.timer, self.stats, self.flushed_answers, clock),
+            TimerRequests(self.timer),
+            ReplyRequests(config, store, sends, clients, self.stats, self.flow, clock, self.service.flushed),
             self.pulls,
             OffsetRequests(store, topics, groups, clients, offsets, self.writer),
             OffsetResets(config, store, topics, groups, clients, offsets, self.writer),
@@ -215,13 +260,23 @@ class Broker:
             LockRequests(self.locks),
             RelayRequests(config, clients, topics, groups, store),
             TopicRequests(
-                config, self.service, topics, offsets, clients, self.stats, self.writer, self.registration.settled
+                config,
+                self.service,
+                topics,
+                offsets,
+                clients,
+                self.stats,
+                self.writer,
+                self.registration.settled,
+                self.timer,
             ),
             GroupRequests(groups, offsets, config, self.writer, self.stats),
             ConfigRequests(self.settings, self.disk, self._run_blocking, clock, self._permission_changed),
             StatsRequests(self.stats),
-            RuntimeInfo(self.settings, store, self.stats, self.schedule, self.flow, clock),
+            RuntimeInfo(self.settings, store, self.stats, self.schedule, self.timer, self.flow, clock),
             self.schedule,
+            self.transactions,
+            self.pop,
         )
         handlers: dict[int, Handler] = {}
         for part in parts:
@@ -254,18 +309,25 @@ class Broker:
         self._is_stopping = True
         await self.registration.wipe_write_permission()
         self.pulls.held.release()
+        self.pulls.priority.release()
+        self.pop.release()
         for timer in self._timers:
             timer.cancel()
         await asyncio.gather(*self._timers, return_exceptions=True)
         await self._server.stop(DRAIN_SECONDS)
         await self.registration.stop()
         await self.schedule.stop()
+        await self.checks.stop()
+        await self.pop.stop()
+        if self.timer is not None:
+            await self.timer.stop()
         self.flow.stop()
         try:
             self.topics.persist()
             self.groups.persist()
             self.offsets.persist()
             self.filters.persist()
+            self.transactions.counts.persist()
             await self.writer.stop()
         except StoreError as error:
             log.error("the tables could not be written: %s", error)

@@ -44,13 +44,15 @@ _NEEDS_RESTART = """
     brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2 listenPort haListenPort bindAddress
     serverChannelMaxIdleTimeSeconds expectConsumerNumUseFilter maxErrorRateOfBloomFilter
     regionId traceOn flushConsumerOffsetInterval flushDelayOffsetInterval delayOffsetUpdateVersionStep
-    enableScheduleMessageStats timerWheelEnable maxMessageSize
+    enableScheduleMessageStats timerWheelEnable timerPrecisionMs timerRollWindowSlot mappedFileSizeTimerLog
+    maxMessageSize
     storePathRootDir storePathCommitLog readOnlyCommitLogStorePaths
     mappedFileSizeCommitLog mappedFileSizeConsumeQueue mapperFileSizeBatchConsumeQueue
     mappedFileSizeConsumeQueueExt enableConsumeQueueExt maxHashSlotNum maxIndexNum messageIndexEnable
     flushDiskType flushIntervalCommitLog flushIntervalConsumeQueue commitIntervalCommitLog cleanResourceInterval
     transientStorePoolEnable transientStorePoolSize accessMessageInMemoryMaxRatio
     enableLmq enableMultiDispatch enabledAppendPropCRC autoMessageVersionOnTopicLen messageDelayLevel
+    reviveQueueNum
 """
 NEEDS_RESTART = frozenset(_NEEDS_RESTART.split())
 """What was put to use when the broker started: sockets, paths, sizes of files, timers. A change waits."""

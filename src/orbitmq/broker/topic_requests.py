@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.config_writer import ConfigWriter
     from orbitmq.broker.offsets import OffsetTable
     from orbitmq.broker.stats import BrokerStats
+    from orbitmq.broker.timer import TimerService
     from orbitmq.broker.topics import TopicTable
     from orbitmq.protocol.command import Command
     from orbitmq.remoting import Connection, Handler
@@ -72,6 +73,7 @@ class TopicRequests:
         stats: BrokerStats,
         writer: ConfigWriter,
         registered: Callable[[], Awaitable[None]] | None = None,
+        timer: TimerService | None = None,
     ) -> None:
         self._config = config
         self._service = service
@@ -82,6 +84,7 @@ class TopicRequests:
         self._stats = stats
         self._writer = writer
         self._registered = registered
+        self._timer = timer
         # There are no static topics, and since when there are none is what slaves are told.
         self._mapping_version = first_version(service.store.clock)
 
@@ -274,6 +277,8 @@ class TopicRequests:
             self._topics.delete(name)
             self._offsets.remove_topic(name)
             self._remove_queues(name)
+            if self._timer is not None:
+                self._timer.counts.forget(name)
             if self._config.auto_delete_unused_stats:
                 self._stats.forget_topic(name)
         self._offsets.persist()

@@ -14,6 +14,7 @@ VERBS = {
     "serve": "orbitmq.cli.serve:serve",
     "send": "orbitmq.cli.send:send",
     "tail": "orbitmq.cli.tail:tail",
+    "trace": "orbitmq.cli.trace:trace",
     "nameserver": "orbitmq.cli.nameserver:nameserver",
     "broker": "orbitmq.cli.broker:broker",
     "store": "orbitmq.cli.store:store_app",

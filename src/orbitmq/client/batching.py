@@ -21,6 +21,7 @@ _NOT_IN_BATCHES = (
     names.TIMER_DELAY_MS,
     names.TIMER_DELIVER_MS,
     names.TRANSACTION_PREPARED,
+    names.MESSAGE_TYPE,
 )
 """Messages with these take another way through the broker, which a batch cannot take as a whole."""
 
@@ -62,7 +63,7 @@ def why_not_in_batches(message: Message) -> str:
         return f"messages to a retry topic are not for batches: {message.topic}"
     for name in _NOT_IN_BATCHES:
         if name in message.properties:
-            return f"messages with a delay or of a transaction are not for batches: this one has {name}"
+            return f"replies and messages with a delay or of a transaction are not for batches: this has {name}"
     return ""
 
 

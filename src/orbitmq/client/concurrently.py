@@ -9,17 +9,23 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from orbitmq.client import consume_hooks
+from orbitmq.client.consume_hooks import outcome_of
 from orbitmq.client.consume_result import ConsumeResult, result_of
 from orbitmq.client.consume_threads import ConsumeThreads, Job
 from orbitmq.client.errors import OrbitMQError
+from orbitmq.client.levels import ByLevel, Levels, QueueByLevel
 from orbitmq.client.send_back import TIMEOUT_LEVEL
+from orbitmq.client.tracing_records import ConsumeOutcome
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.remoting import RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from orbitmq.client.consume_hooks import ConsumeContext, ConsumeHook
     from orbitmq.client.consumer_config import ConsumerConfig
+    from orbitmq.client.levels import Level
     from orbitmq.client.process_queue import ProcessQueue
     from orbitmq.client.pulled_message import PulledMessage
     from orbitmq.client.send_back import SendBack
@@ -36,7 +42,7 @@ SETTLING_SECONDS = 0.01
 class Batch(Job):
     """Messages for one call of a handler."""
 
-    __slots__ = ("is_given_up", "messages", "queue", "subscription")
+    __slots__ = ("context", "is_given_up", "messages", "queue", "subscription")
 
     def __init__(
         self,
@@ -48,6 +54,8 @@ class Batch(Job):
         self.queue = queue
         self.subscription = subscription
         self.messages = messages
+        self.context: ConsumeContext | None = None
+        """What hooks were told of it, until they are told that it has ended."""
         self.is_given_up = False
         """Its time is over: what its handler says no longer counts."""
         self.handler = subscription.handler
@@ -72,15 +80,26 @@ class ConcurrentConsumption:
     """Calls the handlers of one consumer, and gives back what they do not consume."""
 
     def __init__(
-        self, group: str, config: ConsumerConfig, subscriptions: Subscriptions, send_back: SendBack
+        self,
+        group: str,
+        config: ConsumerConfig,
+        subscriptions: Subscriptions,
+        send_back: SendBack,
+        hooks: Sequence[ConsumeHook] = (),
     ) -> None:
+        self._group = group
+        self._hooks = hooks
         self._config = config
         self._subscriptions = subscriptions
         self._send_back = send_back
         self._loop = asyncio.get_running_loop()
-        self.threads = ConsumeThreads(group, config.consume_thread_max)
+        self._levels = Levels(config.topic_levels or {}) if config.goes_by_level else None
+        by_level = None if self._levels is None else QueueByLevel(self._level_of)
+        self.threads = ConsumeThreads(group, config.consume_thread_max, jobs=by_level)
         self._limit = config.consume_thread_max
-        self._ready: collections.deque[Batch] = collections.deque()
+        self._ready: collections.deque[Batch] | ByLevel[Batch] = (
+            collections.deque() if self._levels is None else ByLevel(self._level_of)
+        )
         self._workers: list[_Worker] = []
         self._idle: list[_Worker] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -154,19 +173,46 @@ class ConcurrentConsumption:
 
     def _submit(self, queue: ProcessQueue, subscription: Subscription, messages: list[PulledMessage]) -> None:
         most = self._config.consume_message_batch_max_size if subscription.takes_list else 1
+        if self._levels is not None and most > 1:
+            # So that no batch has more and less important ones.
+            messages = sorted(messages, key=self._levels.of, reverse=True)
         settle = self._settle
         batches = [
             Batch(queue, subscription, messages[start : start + most], settle)
             for start in range(0, len(messages), most)
         ]
+        if self._hooks:
+            for batch in batches:
+                batch.handler = self._watched(batch)
         if not subscription.runs_on_loop:
             for batch in batches:
                 self.threads.submit(batch)
             return
-        self._ready += batches
+        self._ready.extend(batches)
         # One that calls functions has not stopped to wait for anything, and goes on by itself.
         if subscription.is_async or len(self._idle) == len(self._workers):
             self._wake_one()
+
+    def _level_of(self, job: Job) -> Level:
+        """The level of a batch is that of its first message."""
+        assert self._levels is not None
+        assert isinstance(job, Batch)
+        return self._levels.of(job.messages[0])
+
+    def _watched(self, batch: Batch) -> Callable[[Any], Any]:
+        """The handler of a batch, of whose call hooks are told first."""
+        handler = batch.handler
+
+        def call(argument: Any) -> Any:
+            batch.context = consume_hooks.begin(self._hooks, self._group, batch.messages)
+            return handler(argument)
+
+        return call
+
+    def _tell_hooks(self, batch: Batch, outcome: ConsumeOutcome) -> None:
+        context, batch.context = batch.context, None
+        if context is not None:
+            consume_hooks.end(self._hooks, context, outcome)
 
     def _wake_one(self) -> None:
         if self._is_waking:
@@ -236,6 +282,8 @@ class ConcurrentConsumption:
         counts = batch.subscription.counts
         counts.calls += 1
         counts.consume_time += time.monotonic() - batch.started
+        if batch.context is not None and not inspect.isawaitable(returned):
+            self._tell_hooks(batch, outcome_of(returned, raised))
         if batch.is_given_up or queue.is_dropped:
             return
         if raised is None and returned is None:
@@ -329,6 +377,7 @@ class ConcurrentConsumption:
             *(batch.subscription.name, self._config.consume_timeout, _named(batch.messages)),
         )
         batch.is_given_up = True
+        self._tell_hooks(batch, ConsumeOutcome.TIME_OUT)
         batch.subscription.counts.failed += len(batch.messages)
         self._give_back(batch.queue, batch.messages, TIMEOUT_LEVEL)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
+import random
 import re
 import socket
 import time
 from typing import TYPE_CHECKING, TypedDict
 
 from orbitmq.client.errors import InvalidMessageError
+from orbitmq.protocol.message_id import UniqueIdFactory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,6 +42,12 @@ class ClientConfig:
     vip_channel_enabled: bool = False
     """Send to the port two below the brokers' main one."""
     use_heartbeat_v2: bool = False
+    enable_trace: bool = False
+    """Whether it is written down what is done with each message, for `orbitmq trace` and RocketMQ's tools."""
+    trace_topic: str = ""
+    """Where to. Empty: ``RMQ_SYS_TRACE_TOPIC``, which brokers have with ``traceTopicEnable``."""
+    trace_msg_batch_num: int = 10
+    """So many sends or calls of handlers are told of in one message, up to 20."""
     tls: ClientTls | None = None
 
     def __post_init__(self) -> None:
@@ -50,6 +59,8 @@ class ClientConfig:
         ):
             if not getattr(self, name) > 0:
                 raise InvalidMessageError(f"{name} must be more than 0, not {getattr(self, name)}")
+        if self.trace_msg_batch_num < 1:
+            raise InvalidMessageError(f"trace_msg_batch_num must be 1 or more, not {self.trace_msg_batch_num}")
         if not self.namespace:
             object.__setattr__(self, "namespace", _namespace_in(self.name_servers))
 
@@ -98,6 +109,17 @@ def local_address() -> str:
         probe.close()
 
 
+def unique_ids_for(config: ClientConfig) -> UniqueIdFactory:
+    """Ids that no other client makes."""
+    address = config.client_ip or local_address()
+    try:
+        packed = ipaddress.ip_address(address).packed
+    except ValueError:
+        # A client may call itself by a name, but an id has room for an address only.
+        packed = ipaddress.ip_address(local_address()).packed
+    return UniqueIdFactory(packed, os.getpid(), random.getrandbits(32), lambda: time.time_ns() // 1_000_000)
+
+
 class ClientOptions(TypedDict, total=False):
     """The fields of ``ClientConfig`` that producers and consumers take as keywords."""
 
@@ -111,4 +133,7 @@ class ClientOptions(TypedDict, total=False):
     api_timeout: float
     vip_channel_enabled: bool
     use_heartbeat_v2: bool
+    enable_trace: bool
+    trace_topic: str
+    trace_msg_batch_num: int
     tls: ClientTls | None

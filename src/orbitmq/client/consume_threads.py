@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orbitmq.client.levels import QueueByLevel
+
 JOIN_SECONDS = 1.0
 """How long an idle thread may take to end."""
 
@@ -43,11 +45,18 @@ class Job:
 class ConsumeThreads:
     """The threads of one consumer. Everything but the handlers runs on the loop."""
 
-    def __init__(self, name: str, limit: int) -> None:
-        self._name = name
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        kind: str = "ConsumeMessageThread",
+        jobs: queue.SimpleQueue[Job | None] | QueueByLevel[Job] | None = None,
+    ) -> None:
+        """``jobs`` are those that wait, if they are not to be done in their order."""
+        self._name = f"{kind}_{name}"
         self._limit = limit
         self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs = queue.SimpleQueue[Job | None]() if jobs is None else jobs
         self._settled: collections.deque[tuple[Job, object, BaseException | None]] = collections.deque()
         self._is_told = False
         self._threads: set[threading.Thread] = set()
@@ -92,9 +101,7 @@ class ConsumeThreads:
 
     def _grow(self) -> None:
         for _ in range(min(self._limit, self._waiting) - len(self._threads)):
-            thread = threading.Thread(
-                target=self._work, name=f"ConsumeMessageThread_{self._name}_{next(self._numbers)}", daemon=True
-            )
+            thread = threading.Thread(target=self._work, name=f"{self._name}_{next(self._numbers)}", daemon=True)
             self._threads.add(thread)
             thread.start()
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterable
 
+    from orbitmq.client.consume_hooks import ConsumeHook
     from orbitmq.protocol.bodies import MessageQueue
 
 HandlerT = TypeVar("HandlerT", bound="Callable[[Any], Any]")
@@ -49,6 +50,7 @@ class Consumer:
         name_servers: str | Iterable[str] | None = None,
         *,
         group: str,
+        hooks: Iterable[ConsumeHook] = (),
         **options: Unpack[ConsumerOptions],
     ) -> None:
         """Nothing is connected before ``start``. Raises InvalidMessageError."""
@@ -59,6 +61,7 @@ class Consumer:
         self.config = ConsumerConfig(**given)
         self.client_config = ClientConfig(name_servers=name_server_list(name_servers), **client_given)
         self.group = group
+        self._hooks = list(hooks)
         self._group = wrap(self.client_config.namespace, group)
         self._subscriptions = Subscriptions(
             self._group, self.client_config.namespace, with_retries=not self.config.is_broadcasting
@@ -140,7 +143,7 @@ class Consumer:
             raise NotRunningError("a consumer is started once: make another one")
         if not len(self._subscriptions):
             raise InvalidMessageError("the consumer has no handler: give it one with @consumer.on(topic)")
-        member = PushMember(self.client_config, self.config, self._group, self._subscriptions)
+        member = PushMember(self.client_config, self.config, self._group, self._subscriptions, self._hooks)
         self._stopped = asyncio.Event()
         await member.start()
         self._member = member

@@ -12,7 +12,7 @@ from orbitmq.client.errors import InvalidMessageError
 from orbitmq.protocol.bodies import ConsumeFromWhere, MessageModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from orbitmq.client.allocation import Strategy
     from orbitmq.protocol.bodies import MessageQueue
@@ -74,6 +74,10 @@ class ConsumerConfig:
     """A message whose handler has not returned after so long is retried. A coroutine is cancelled."""
     max_reconsume_times: int = -1
     """How often a message is retried before it is a dead letter. -1: 16 times, in an orderly queue without end."""
+    by_priority: bool = False
+    """Call the handler with the message of the highest priority first, of all that wait here."""
+    topic_levels: Mapping[str, int] | None = None
+    """The same by topic: those of a higher level first. A topic that is not named has level 0."""
     suspend_current_queue_time: float = 1.0
     """How long an orderly queue waits after a failure."""
 
@@ -125,6 +129,10 @@ class ConsumerConfig:
                 f"consume_thread_min must be from 1 to consume_thread_max ({self.consume_thread_max}), "
                 f"not {self.consume_thread_min}"
             )
+        if self.orderly and self.goes_by_level:
+            raise InvalidMessageError(
+                "an orderly consumer keeps the order of queues: leave by_priority and topic_levels out"
+            )
         if self.consumer_timeout_when_suspend < self.broker_suspend_max_time:
             raise InvalidMessageError("consumer_timeout_when_suspend must not be less than broker_suspend_max_time")
         self.start_timestamp_ms()
@@ -132,6 +140,11 @@ class ConsumerConfig:
     @property
     def is_broadcasting(self) -> bool:
         return self.message_model is MessageModel.BROADCASTING
+
+    @property
+    def goes_by_level(self) -> bool:
+        """Whether some messages overtake others here."""
+        return self.by_priority or bool(self.topic_levels)
 
     @property
     def most_reconsumed(self) -> int:
@@ -191,6 +204,8 @@ class ConsumerOptions(ClientOptions, total=False):
     inline: bool
     consume_timeout: float
     max_reconsume_times: int
+    by_priority: bool
+    topic_levels: Mapping[str, int] | None
     suspend_current_queue_time: float
     pull_batch_size: int
     pull_batch_size_in_bytes: int

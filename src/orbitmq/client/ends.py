@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         MessageQueue,
     )
     from orbitmq.protocol.record import Record
+    from orbitmq.remoting import Connection
 
 
 class ProducerEnd(Protocol):
@@ -23,6 +24,14 @@ class ProducerEnd(Protocol):
 
     def topics(self) -> Iterable[str]:
         """The topics whose routes have to be kept fresh."""
+
+
+@runtime_checkable
+class TransactionEnd(ProducerEnd, Protocol):
+    """A producer that can be asked about transactions."""
+
+    def check_transaction(self, connection: Connection, fields: dict[str, str], record: Record) -> None:
+        """A broker wants to know what became of one (39)."""
 
 
 class ConsumerEnd(Protocol):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orbitmq.client import forks
 from orbitmq.client.asked import requests_of_brokers
 from orbitmq.client.errors import BrokerError, InvalidMessageError, NoNameServerError, NoRouteError, NotRunningError
+from orbitmq.client.request_reply import PendingReplies
 from orbitmq.client.routes import MASTER, Route
 from orbitmq.protocol.bodies import HeartbeatData, ProducerData, TopicRouteData
 from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
@@ -47,6 +48,7 @@ class ClientInstance:
         self.producers: dict[str, ProducerEnd] = {}
         self.consumers: dict[str, ConsumerEnd] = {}
         self.routes: dict[str, Route] = {}
+        self.replies = PendingReplies()
         self.broker_versions: dict[str, int] = {}
         """By address, what brokers say in their answers to heartbeats."""
         self.client = RemotingClient(requests_of_brokers(self), tls=config.tls, on_open=self._opened)

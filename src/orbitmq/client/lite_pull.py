@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
+from orbitmq.client import consume_hooks
 from orbitmq.client.config import DEFAULT_INSTANCE, ClientConfig, name_server_list, unique_instance_name
 from orbitmq.client.consume_from import max_offset, min_offset, offset_at
 from orbitmq.client.errors import InvalidMessageError, NotRunningError, OrbitMQError
@@ -18,6 +19,8 @@ from orbitmq.client.namespaces import unwrap, wrap
 from orbitmq.client.offset_store import LocalOffsets, RemoteOffsets
 from orbitmq.client.producer_config import split_options
 from orbitmq.client.queue_changes import QueueChanges
+from orbitmq.client.tracing_hooks import consume_tracing
+from orbitmq.client.tracing_records import ConsumeOutcome
 from orbitmq.client.validation import check_group, check_topic
 from orbitmq.filter import SQL92, TAG, FilterError, compile_subscription, subscription_data
 from orbitmq.protocol.bodies import MessageQueue
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from orbitmq.client.assigned_queues import AssignedQueue
     from orbitmq.client.messages import ReceivedMessage
     from orbitmq.client.offset_store import OffsetStore
+    from orbitmq.client.tracing_hooks import ConsumeTracing
     from orbitmq.protocol.bodies import SubscriptionData
 
 log = logging.getLogger("orbitmq.client")
@@ -81,6 +85,7 @@ class LitePullConsumer:
         self._instance: ClientInstance | None = None
         self._member: PullMember | None = None
         self._was_started = False
+        self._tracing: ConsumeTracing | None = None
 
     # Life
 
@@ -109,6 +114,10 @@ class LitePullConsumer:
         self._was_started = True
         self._instance, self._member = instance, member
         try:
+            tracing = consume_tracing(config, self._group)
+            if tracing is not None:
+                await tracing.dispatcher.start()
+                self._tracing = tracing
             await self._introduce(instance, member)
         except BaseException:
             await self.close()
@@ -156,6 +165,8 @@ class LitePullConsumer:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
             await member.close()
+            if self._tracing is not None:
+                await self._tracing.dispatcher.close()
             await instance.remove_consumer(member)
         finally:
             await instance.release()
@@ -264,7 +275,12 @@ class LitePullConsumer:
                 while not messages and self._member is member:
                     await member.queues.arrival()
                     messages = member.queues.take(most)
-        return cast("list[ReceivedMessage]", messages)
+        taken = cast("list[ReceivedMessage]", messages)
+        if taken and self._tracing is not None:
+            # What is handed out counts as done, and nobody says what became of it.
+            context = consume_hooks.begin((self._tracing,), self._group, taken)
+            consume_hooks.end((self._tracing,), context, ConsumeOutcome.SUCCESS)
+        return taken
 
     def pause(self, *queues: MessageQueue) -> None:
         """Hand out nothing of these queues until they are resumed; of all, if none is given."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.client.errors import InvalidMessageError
@@ -20,12 +22,23 @@ if TYPE_CHECKING:
     from orbitmq.protocol.record import Record
 
 
+_LATEST = 253_402_300_800
+"""The end of the year 9999, in seconds."""
+
+
+MOST_IMPORTANT = 65535
+"""The highest priority."""
+
+
 class Message:
     """A message to send.
 
     ``keys`` are for finding it again, ``tags`` for filtering, ``properties`` are the application's own. A
-    ``sharding_key`` sends all messages that have the same one to one queue, in order. ``delay_level`` (1 to 18)
-    lets it arrive later.
+    ``sharding_key`` sends all messages that have the same one to one queue, in order. A ``priority``, 0 to 65535,
+    lets it overtake those with a lower one, where that is wanted of its topic or by its consumer.
+
+    It arrives later with one of: ``delay``, in seconds; ``deliver_at``, a ``datetime`` or seconds since the epoch
+    (a ``datetime`` without a zone is local time); ``delay_level``, 1 to 18 in the broker's table of delays.
     """
 
     __slots__ = ("_properties", "body", "flag", "topic")
@@ -40,7 +53,10 @@ class Message:
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         delay_level: int = 0,
+        delay: float | None = None,
+        deliver_at: datetime.datetime | float | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
         wait_store_ok: bool = True,
     ) -> None:
         self.topic = topic
@@ -60,7 +76,25 @@ class Message:
             if text:
                 _check_value(name, text)
                 self._properties[name] = text
+        if delay is not None or deliver_at is not None:
+            if sum((bool(delay_level), delay is not None, deliver_at is not None)) > 1:
+                raise InvalidMessageError("a message has one time: give delay, deliver_at or delay_level")
+            name, milliseconds = _time_property(delay, deliver_at)
+            self._properties[name] = str(milliseconds)
+        if priority is not None:
+            self._set_priority(priority)
         self._properties[names.WAIT_STORE_OK] = "true" if wait_store_ok else "false"
+
+    def _set_priority(self, priority: int) -> None:
+        if not 0 <= priority <= MOST_IMPORTANT:
+            raise InvalidMessageError(f"a priority is 0 to {MOST_IMPORTANT}, not {priority}")
+        times = (names.DELAY_LEVEL, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+        for name in (names.SHARDING_KEY, *times):
+            if name in self._properties:
+                raise InvalidMessageError(
+                    "a message that has to stay in order, or to arrive later, cannot have a priority as well"
+                )
+        self._properties[names.PRIORITY] = str(priority)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -101,6 +135,8 @@ class Receipt(NamedTuple):
     transaction_id: str | None = None
     region_id: str = "DefaultRegion"
     recall_handle: str | None = None
+    trace_on: bool = True
+    """Whether the broker wants it traced, if the client traces at all."""
 
 
 class ReceivedMessage:
@@ -137,6 +173,17 @@ class ReceivedMessage:
     @property
     def keys(self) -> list[str]:
         return self.properties.get(names.KEYS, "").split()
+
+    @property
+    def is_request(self) -> bool:
+        """Whether somebody waits for a reply to it."""
+        return names.REPLY_TO_CLIENT in self.properties and names.CORRELATION_ID in self.properties
+
+    @property
+    def priority(self) -> int | None:
+        """What its sender gave it, or None."""
+        text = self.properties.get(names.PRIORITY, "")
+        return int(text) if text.isdecimal() and len(text) < 10 else None
 
     @property
     def message_id(self) -> str:
@@ -191,6 +238,21 @@ class ReceivedMessage:
             f"ReceivedMessage({self.topic!r}, queue {self.queue_id} of {self.broker_name}, "
             f"offset {self.queue_offset}, {len(self.record.body)} bytes)"
         )
+
+
+def _time_property(delay: float | None, deliver_at: datetime.datetime | float | None) -> tuple[str, int]:
+    """The property that says when to deliver. A broker counts a delay from the moment it gets the message."""
+    if isinstance(deliver_at, datetime.datetime):
+        deliver_at = deliver_at.timestamp()
+    value = deliver_at if delay is None else delay
+    if value is None or not math.isfinite(value) or not 0 <= value < _LATEST:
+        raise InvalidMessageError(f"a time is a number of seconds from 0 on, not {value}")
+    if delay is not None and delay == int(delay):
+        # Also understood by those who know no finer ones.
+        return names.TIMER_DELAY_SEC, int(delay)
+    return (names.TIMER_DELAY_MS if delay is not None else names.TIMER_DELIVER_MS), math.ceil(
+        round(value * 1000, 3)
+    )
 
 
 def _check_user_property(name: str, value: str) -> None:

@@ -11,10 +11,12 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from orbitmq.client import consume_hooks
 from orbitmq.client.consume_result import DEAD_LETTER, ConsumeResult, result_of
 from orbitmq.client.consume_threads import ConsumeThreads
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.client.routes import MASTER
+from orbitmq.client.tracing_records import ConsumeOutcome
 from orbitmq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from orbitmq.protocol.codes import LanguageCode, RequestCode
 from orbitmq.protocol.command import Command
@@ -24,6 +26,7 @@ from orbitmq.remoting import RemotingError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from orbitmq.client.consume_hooks import ConsumeHook
     from orbitmq.client.consumer_config import ConsumerConfig
     from orbitmq.client.instance import ClientInstance
     from orbitmq.client.process_queue import ProcessQueue
@@ -91,8 +94,11 @@ class OrderlyConsumption:
         subscriptions: Subscriptions,
         send_back: SendBack,
         locks: QueueLocks | None,
+        hooks: Sequence[ConsumeHook] = (),
     ) -> None:
         """Without ``locks`` every queue is this consumer's alone anyway, as when broadcasting."""
+        self._group = group
+        self._hooks = hooks
         self._config = config
         self._subscriptions = subscriptions
         self._send_back = send_back
@@ -188,7 +194,7 @@ class OrderlyConsumption:
             subscription, messages = self._next(queue)
             self._consuming.add(queue)
             try:
-                result = await self._called(subscription, messages)
+                result = await self._watched(subscription, messages)
                 pause = await self._sort_out(queue, subscription, messages, result)
             finally:
                 self._consuming.discard(queue)
@@ -217,7 +223,21 @@ class OrderlyConsumption:
         assert found is not None, "who pulls a topic has subscribed it"
         return found
 
-    async def _called(self, subscription: Subscription, messages: list[PulledMessage]) -> ConsumeResult:
+    async def _watched(self, subscription: Subscription, messages: list[PulledMessage]) -> ConsumeResult:
+        """``_called``, of which hooks are told."""
+        if not self._hooks:
+            return (await self._called(subscription, messages))[0]
+        context = consume_hooks.begin(self._hooks, self._group, messages)
+        began = time.monotonic()
+        result, outcome = await self._called(subscription, messages)
+        if time.monotonic() - began >= self._config.consume_timeout:
+            outcome = ConsumeOutcome.TIME_OUT
+        consume_hooks.end(self._hooks, context, outcome)
+        return result
+
+    async def _called(
+        self, subscription: Subscription, messages: list[PulledMessage]
+    ) -> tuple[ConsumeResult, ConsumeOutcome]:
         argument: Any = messages if subscription.takes_list else messages[0]
         counts = subscription.counts
         began = time.monotonic()
@@ -235,16 +255,16 @@ class OrderlyConsumption:
                 raise
             # Not this task was to end, but something that the handler waited for.
             log.warning("the handler of %s was cancelled at %d", subscription.name, messages[0].offset)
-            return ConsumeResult.LATER
+            return ConsumeResult.LATER, ConsumeOutcome.EXCEPTION
         except Exception as error:
             log.warning(
                 "the handler of %s failed at %d: %r", subscription.name, messages[0].offset, error, exc_info=error
             )
-            return ConsumeResult.LATER
+            return ConsumeResult.LATER, ConsumeOutcome.EXCEPTION
         finally:
             counts.calls += 1
             counts.consume_time += time.monotonic() - began
-        return result_of(returned)
+        return result_of(returned), consume_hooks.outcome_of(returned, None)
 
     # What came of it
 

@@ -50,13 +50,20 @@ class Outgoing:
     def request(self, target: Target, opaque: int, born_ms: int, frame_flag: int = 0) -> bytes:
         """The frame that sends it to a queue."""
         template = target.batch_template if self.is_batch else target.template
-        if target.is_for_retries and not self.is_batch:
-            properties = self.messages[0].properties
+        if target.is_special and not self.is_batch:
+            template = self._special_template(target)
+        return filled(template, self.sys_flag, born_ms, self.flag, self.properties, frame_flag, opaque, self.body)
+
+    def _special_template(self, target: Target) -> bytes:
+        properties = self.messages[0].properties
+        if target.is_for_retries:
             most = properties.get(names.MAX_RECONSUME_TIMES)
-            template = target.retry_template(
+            return target.retry_template(
                 int(properties.get(names.RECONSUME_TIMES, 0)), None if most is None else int(most)
             )
-        return filled(template, self.sys_flag, born_ms, self.flag, self.properties, frame_flag, opaque, self.body)
+        # A topic may be called like one of replies without being one.
+        is_reply = properties.get(names.MESSAGE_TYPE) == names.MESSAGE_TYPE_REPLY
+        return target.reply_template() if is_reply else target.template
 
 
 class Preparing:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-import os
 import random
 import time
 from threading import get_ident
@@ -17,32 +15,40 @@ from orbitmq.client.batching import PartlySentError, check_batch, cut
 from orbitmq.client.config import (
     DEFAULT_INSTANCE,
     ClientConfig,
-    local_address,
     name_server_list,
+    unique_ids_for,
     unique_instance_name,
 )
-from orbitmq.client.errors import NotRunningError, OrbitMQError
+from orbitmq.client.errors import (
+    BrokerError,
+    NotRunningError,
+    OrbitMQError,
+    SendError,
+)
 from orbitmq.client.fault_latency import DETECT_PAUSE, FaultLatency
 from orbitmq.client.in_flight import InFlight
 from orbitmq.client.instance import ClientInstance
 from orbitmq.client.outgoing import Preparing
 from orbitmq.client.posting import Post
 from orbitmq.client.producer_config import ProducerConfig, ProducerOptions, split_options
+from orbitmq.client.recalling import recall
+from orbitmq.client.request_reply import check_request, create_reply
+from orbitmq.client.requesting import Requesting
 from orbitmq.client.send_requests import member_receipts
 from orbitmq.client.sending import Sender
 from orbitmq.client.validation import check_message, check_topic_to_send
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import Command
-from orbitmq.protocol.message_id import UniqueIdFactory
 from orbitmq.remoting import RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
-    from orbitmq.client.messages import Message, Receipt
+    from orbitmq.client.messages import Message, Receipt, ReceivedMessage
     from orbitmq.client.queue_choice import Selector
     from orbitmq.client.send_hooks import SendHook
+    from orbitmq.client.tracing_hooks import SendTracing
     from orbitmq.protocol.bodies import MessageQueue
 
     Callback: TypeAlias = Callable[[Receipt | None, BaseException | None], None]
@@ -88,6 +94,7 @@ class Producer:
         self._seconds = self.config.send_msg_timeout
         self._oneway_bytes = 0
         self._was_started = self._is_open = False
+        self._tracing: SendTracing | None = None
         self._accumulator: Accumulator | None = None
         self._detecting: asyncio.Task[None] | None = None
 
@@ -95,7 +102,7 @@ class Producer:
 
     def topics(self) -> Iterable[str]:
         """The topics that were sent to, as brokers know them."""
-        return self._sender.wire_topics() if self._was_started else ()
+        return (*self._sender.wire_topics(), *self._requesting.reply_topics) if self._was_started else ()
 
     def add_hook(self, hook: SendHook) -> None:
         """Have something called before and after each send from now on."""
@@ -112,9 +119,11 @@ class Producer:
         name = unique_instance_name() if config.instance_name == DEFAULT_INSTANCE else config.instance_name
         self._instance = instance = ClientInstance.acquire(config, config.client_id(name))
         faults = FaultLatency(own.fault_ladder, loop.time) if own.send_latency_fault_enable else None
-        self._preparing = Preparing(own, config.namespace, _unique_ids(config))
+        self._preparing = Preparing(own, config.namespace, unique_ids_for(config))
         self._sender = Sender(instance, own, self._hooks, faults, _now_ms)
+        self._requesting = Requesting(instance, self._sender)
         try:
+            await self._trace()
             instance.add_producer(self)
             self._was_started = True
             if own.auto_batch:
@@ -134,6 +143,18 @@ class Producer:
         self._is_open = True
         return self
 
+    async def _trace(self) -> None:
+        """Begin to write down what is sent, if that is wanted."""
+        if not self.client_config.enable_trace:
+            return
+        from orbitmq.client.tracing import PRODUCE, TraceDispatcher  # noqa: PLC0415 - it has a producer itself
+        from orbitmq.client.tracing_hooks import SendTracing  # noqa: PLC0415 - few trace
+
+        dispatcher = TraceDispatcher(self.client_config, self.config.group, PRODUCE)
+        await dispatcher.start()
+        self._tracing = SendTracing(dispatcher)
+        self._hooks.append(self._tracing)
+
     async def close(self) -> None:
         """Wait for what is on its way, then leave. From the beginning of this on nothing more can be sent."""
         if not self._is_open:
@@ -151,6 +172,8 @@ class Producer:
             self._detecting.cancel()
             await asyncio.gather(self._detecting, return_exceptions=True)
         await self._sender.close()
+        if self._tracing is not None:
+            await self._tracing.dispatcher.close()
         await self._instance.remove_producer(self)
         await self._instance.release()
 
@@ -333,6 +356,67 @@ class Producer:
             self._in_flight.leave(size)
         return member_receipts(receipt, outgoing.message_id.split(","))
 
+    async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:  # noqa: ASYNC109
+        """Take back a message that waits for its time; returns its id. ``recall_handle`` is in its receipt.
+
+        Raises InvalidMessageError for what is no handle, BrokerError if the time has come or the broker does not
+        allow it (``recallMessageEnable``), NoRouteError and SendError if it cannot be reached.
+        """
+        self._check_running()
+        seconds = self._seconds if timeout is None else timeout
+        return await recall(self._instance, self.group, topic, recall_handle, seconds)
+
+    # Requests and replies
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        timeout: float = 3.0,  # noqa: ASYNC109 - it is the time for sending and for the reply together
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        arg: object = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of whoever consumes it.
+
+        Raises RequestTimeoutError if it was sent and no reply came, and otherwise what ``send`` raises.
+        """
+        self._check_running()
+        check_message(message, self._most_bytes)
+        check_request(message, timeout)
+
+        async def send(request: Message, seconds: float) -> Receipt:
+            return await self.send(request, timeout=seconds, queue=queue, selector=selector, arg=arg)
+
+        return await self._requesting.ask(message, timeout, send)
+
+    async def reply_to(
+        self,
+        request: ReceivedMessage,
+        body: bytes | str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - as in ``send``
+        tags: str | None = None,
+        keys: str = "",
+    ) -> Receipt:
+        """Answer a request that a consumer has got, and wait until the asking client has the answer.
+
+        Raises CannotReplyError for a message that is no request, SendError if the client is not there any more,
+        and otherwise what ``send`` raises.
+        """
+        reply = create_reply(request, body, tags=tags, keys=keys)
+        seconds = self._seconds if timeout is None else timeout
+        queues = await self.queues(reply.topic)
+        # The broker over which the request came knows the client for certain.
+        near = [queue for queue in queues if queue.broker_name == request.broker_name]
+        if near:
+            try:
+                return await self.send(reply, timeout=seconds, queue=random.choice(near))
+            except (BrokerError, SendError):
+                if len(near) == len(queues):
+                    raise
+        return await self.send(reply, timeout=seconds)
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to, in the order in which selectors get them."""
         self._check_running()
@@ -378,13 +462,3 @@ def _call_back(callback: Callback, done: asyncio.Future[Receipt]) -> None:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _unique_ids(config: ClientConfig) -> UniqueIdFactory:
-    address = config.client_ip or local_address()
-    try:
-        packed = ipaddress.ip_address(address).packed
-    except ValueError:
-        # A client may call itself by a name, but an id has room for an address only.
-        packed = ipaddress.ip_address(local_address()).packed
-    return UniqueIdFactory(packed, os.getpid(), random.getrandbits(32), _now_ms)

@@ -10,7 +10,7 @@ from orbitmq.client.send_requests import send_template
 from orbitmq.client.validation import check_queue
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.bodies import MessageQueue
-from orbitmq.protocol.names import RETRY_PREFIX
+from orbitmq.protocol.names import REPLY_TOPIC_POSTFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +45,26 @@ class BrokerLink:
 class Target:
     """A queue to send to. ``queue`` is as the application knows it, ``template`` as the broker does."""
 
-    __slots__ = ("_batch_template", "_make_template", "broker_name", "is_for_retries", "link", "queue", "template")
+    __slots__ = (
+        "_batch_template",
+        "_make_template",
+        "broker_name",
+        "is_for_replies",
+        "is_for_retries",
+        "is_special",
+        "link",
+        "queue",
+        "template",
+    )
 
     def __init__(self, queue: MessageQueue, link: BrokerLink, make_template: Callable[..., bytes]) -> None:
         self.queue = queue
         self.broker_name = queue.broker_name
         self.link = link
         self.is_for_retries = queue.topic.startswith(RETRY_PREFIX)
+        self.is_for_replies = queue.topic.endswith(REPLY_TOPIC_POSTFIX)
+        self.is_special = self.is_for_retries or self.is_for_replies
+        """Whether the request depends on the message; for most queues it does not, and nothing more is asked."""
         self._make_template = make_template
         self.template = make_template(queue)
         self._batch_template = b""
@@ -61,6 +74,10 @@ class Target:
         if not self._batch_template:
             self._batch_template = self._make_template(self.queue, is_batch=True)
         return self._batch_template
+
+    def reply_template(self) -> bytes:
+        """For replies, which have a request of their own."""
+        return self._make_template(self.queue, is_reply=True)
 
     def retry_template(self, reconsume_times: int, max_reconsume_times: int | None) -> bytes:
         """For messages to a retry topic, which say how often they were consumed."""

@@ -23,6 +23,7 @@ from orbitmq.client.push_queues import PushQueues
 from orbitmq.client.rebalance import Rebalancer, RebalanceRounds
 from orbitmq.client.running_info import Rates, running_info
 from orbitmq.client.send_back import SendBack
+from orbitmq.client.tracing_hooks import consume_tracing
 from orbitmq.filter import is_tag_type
 from orbitmq.protocol.bodies import (
     CheckClientRequestBody,
@@ -37,9 +38,10 @@ from orbitmq.protocol.command import Command
 from orbitmq.remoting import RemotingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from orbitmq.client.config import ClientConfig
+    from orbitmq.client.consume_hooks import ConsumeHook
     from orbitmq.client.consumer_config import ConsumerConfig
     from orbitmq.client.push_queues import Consumption
     from orbitmq.client.subscriptions import Subscription, Subscriptions
@@ -53,9 +55,16 @@ class PushMember:
     """Everything of a push consumer that exists only while it runs. Made on the loop that it runs on."""
 
     def __init__(
-        self, client_config: ClientConfig, config: ConsumerConfig, group: str, subscriptions: Subscriptions
+        self,
+        client_config: ClientConfig,
+        config: ConsumerConfig,
+        group: str,
+        subscriptions: Subscriptions,
+        hooks: Sequence[ConsumeHook] = (),
     ) -> None:
         self.group = group
+        self._tracing = consume_tracing(client_config, group)
+        watching = [*hooks, *([] if self._tracing is None else [self._tracing])]
         self._config = config
         self._subscriptions = subscriptions
         name = client_config.instance_name
@@ -71,9 +80,9 @@ class PushMember:
         send_back = SendBack(instance, group, config)
         locks = QueueLocks(instance, group) if config.orderly and not config.is_broadcasting else None
         self.consumption: Consumption = (
-            OrderlyConsumption(group, config, subscriptions, send_back, locks)
+            OrderlyConsumption(group, config, subscriptions, send_back, locks, watching)
             if config.orderly
-            else ConcurrentConsumption(group, config, subscriptions, send_back)
+            else ConcurrentConsumption(group, config, subscriptions, send_back, watching)
         )
         self.unpaused = asyncio.Event()
         self.unpaused.set()
@@ -97,6 +106,8 @@ class PushMember:
     async def start(self) -> None:
         """Join the group and take queues. Raises OrbitMQError; then nothing runs."""
         try:
+            if self._tracing is not None:
+                await self._tracing.dispatcher.start()
             if isinstance(self._offsets, LocalOffsets):
                 self._load(self._offsets)
             self._instance.add_consumer(self)
@@ -118,6 +129,8 @@ class PushMember:
         await self._stop_tasks()
         await self.queues.stop_pulling()
         await self.consumption.close(self._config.await_termination_when_shutdown)
+        if self._tracing is not None:
+            await self._tracing.dispatcher.close()
         await self.queues.close()
         await self._instance.remove_consumer(self)
         await self._offsets.close()
@@ -128,6 +141,8 @@ class PushMember:
         await self._stop_tasks()
         await self.queues.abandon()
         await self.consumption.close(0)
+        if self._tracing is not None:
+            await self._tracing.dispatcher.abandon()
         if self._instance.consumers.get(self.group) is self:
             del self._instance.consumers[self.group]
         await self._offsets.close()

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from orbitmq.protocol.bodies import MessageQueue
 
 
+_DELAYS = frozenset(
+    {
+        *(names.DELAY_LEVEL, names.START_DELIVER_TIME),
+        *(names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC),
+    }
+)
+
+
 class Communication(enum.Enum):
     """How the sender waits."""
 
@@ -63,6 +71,6 @@ def message_type(properties: Mapping[str, str]) -> MessageType:
     """The kind of a message with these properties."""
     if properties.get(names.TRANSACTION_PREPARED) == "true":
         return MessageType.TRANSACTION_HALF
-    if names.DELAY_LEVEL in properties or names.START_DELIVER_TIME in properties:
+    if not _DELAYS.isdisjoint(properties):
         return MessageType.DELAY
     return MessageType.NORMAL

@@ -42,6 +42,7 @@ def send_template(
     queue: MessageQueue,
     *,
     is_batch: bool = False,
+    is_reply: bool = False,
     reconsume_times: int = 0,
     max_reconsume_times: int | None = None,
 ) -> bytes:
@@ -50,6 +51,8 @@ def send_template(
     It has places for sysFlag, time of birth, flag, properties as JSON, flag of the frame, and opaque.
     """
     code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
+    if is_reply:
+        code = RequestCode.SEND_REPLY_MESSAGE_V2
     most = "" if max_reconsume_times is None else f',"l":"{max_reconsume_times}"'
     start = (
         f'{{"code":{int(code)},"extFields":{{"a":{_text(group)},"b":{_text(topic)},"c":{_text(default_topic)},'
@@ -115,6 +118,7 @@ def receipt_of(answer: Command, queue: MessageQueue, address: str, message_id: s
             fields.get("transactionId"),
             fields.get("MSG_REGION", "DefaultRegion"),
             fields.get("recallHandle"),
+            fields.get("TRACE_ON") != "false",
         )
     except (KeyError, ValueError) as error:
         raise SendError(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterable, Iterator
 
+    from orbitmq.client.consume_hooks import ConsumeHook
     from orbitmq.client.consumer_config import ConsumerOptions
     from orbitmq.protocol.bodies import MessageQueue
 
@@ -40,10 +41,11 @@ class Consumer(SyncFace[AsyncConsumer]):
         name_servers: str | Iterable[str] | None = None,
         *,
         group: str,
+        hooks: Iterable[ConsumeHook] = (),
         **options: Unpack[ConsumerOptions],
     ) -> None:
         """Nothing is connected before ``start``. Raises InvalidMessageError."""
-        super().__init__(AsyncConsumer(name_servers, group=group, **options))
+        super().__init__(AsyncConsumer(name_servers, group=group, hooks=hooks, **options))
         self._over = threading.Event()
 
     @property

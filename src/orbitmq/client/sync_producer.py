@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable, Iterable
 
-    from orbitmq.client.messages import Message, Receipt
+    from orbitmq.client.messages import Message, Receipt, ReceivedMessage
     from orbitmq.client.producer_config import ProducerOptions
     from orbitmq.client.queue_choice import Selector
     from orbitmq.client.send_hooks import SendHook
@@ -97,6 +97,50 @@ class Producer(SyncFace[AsyncProducer]):
     ) -> list[Receipt]:
         """Send many messages of one topic in as few requests as the size limit allows."""
         return self._running().do(self._client.send_batch(messages, timeout=timeout, queue=queue))
+
+    def request(
+        self,
+        message: Message,
+        *,
+        timeout: float = 3.0,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        arg: object = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of whoever consumes it. See ``orbitmq.aio.Producer.request``."""
+        return self._running().do(
+            self._client.request(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
+        )
+
+    def request_async(
+        self,
+        message: Message,
+        *,
+        timeout: float = 3.0,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        arg: object = None,
+    ) -> concurrent.futures.Future[ReceivedMessage]:
+        """Send a request and go on: the reply will be in the future, or what went wrong."""
+        return self._running().submit(
+            self._client.request(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
+        )
+
+    def reply_to(
+        self,
+        request: ReceivedMessage,
+        body: bytes | str,
+        *,
+        timeout: float | None = None,
+        tags: str | None = None,
+        keys: str = "",
+    ) -> Receipt:
+        """Answer a request that a consumer has got. See ``orbitmq.aio.Producer.reply_to``."""
+        return self._running().do(self._client.reply_to(request, body, timeout=timeout, tags=tags, keys=keys))
+
+    def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message that waits for its time; returns its id. See ``orbitmq.aio.Producer.recall``."""
+        return self._running().do(self._client.recall(topic, recall_handle, timeout=timeout))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to, in the order in which selectors get them."""

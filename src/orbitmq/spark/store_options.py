@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 READING = (
     "path", "topic", "topics", "keys", "startingTimestamp", "endingTimestamp", "columns", "includeProperties",
-    "includeSystemTopics", "broker", "splitSize", "checkCrc", "failOnDamage",
+    "includeSystemTopics", "broker", "splitSize", "checkCrc", "failOnDamage", "pushFilters",
 )  # fmt: skip
 
 DEFAULT_SPLIT = 64 << 20
@@ -42,6 +42,8 @@ class StoreOptions:
     split_size: int = DEFAULT_SPLIT
     check_crc: bool = True
     fail_on_damage: bool = True
+    push_filters: bool = False
+    """Whether filters of a query narrow what is read; for why not always see ``SourceOptions``."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoreOptions:
@@ -62,6 +64,7 @@ class StoreOptions:
             split_size=asked.size("splitSize", DEFAULT_SPLIT),
             check_crc=asked.boolean("checkCrc", True),
             fail_on_damage=asked.boolean("failOnDamage", True),
+            push_filters=asked.boolean("pushFilters", False),
         )
         if made.starting_ms is not None and made.ending_ms is not None and made.starting_ms > made.ending_ms:
             raise OptionError(

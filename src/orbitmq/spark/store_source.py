@@ -50,8 +50,9 @@ class StoreSource(DataSource):
         """Raises OptionError."""
         from orbitmq.spark.source import takes_filters  # noqa: PLC0415
 
-        reading = _reading(StoreOptions.of(self.options), schema)
-        return FilteringStoreReader(reading) if takes_filters() else StoreReader(reading)
+        options = StoreOptions.of(self.options)
+        reading = _reading(options, schema)
+        return FilteringStoreReader(reading) if options.push_filters and takes_filters() else StoreReader(reading)
 
 
 class StoreReader(DataSourceReader):

@@ -15,6 +15,9 @@ from orbitmq.store.kept_settings import KeptStoreSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_LEAST_TIMER_LOG = 52 + 16
+"""A file of the timer log holds a unit and the mark behind the last one."""
+
 
 class FlushDiskType(enum.Enum):
     """When an append counts as stored."""
@@ -103,6 +106,15 @@ class StoreConfig(KeptStoreSettings):
     pull_batch_max_message_count: int = 160
     enable_schedule_message_stats: bool = True
     timer_wheel_enable: bool = True
+    timer_precision_ms: int = 1000
+    timer_roll_window_slot: int = 172_800
+    timer_max_delay_sec: int = 259_200
+    timer_flush_interval_ms: int = 1000
+    mapped_file_size_timer_log: int = 104_857_600
+    timer_congest_num_each_slot: int = 2_147_483_647
+    timer_stop_enqueue: bool = False
+    timer_stop_dequeue: bool = False
+    append_topic_for_timer_delete_key: bool = False
     os_page_cache_busy_time_out_mills: Int64 = 1000
     store_type: str = "default"
     enable_d_leger_commit_log: bool = False
@@ -126,6 +138,9 @@ class StoreConfig(KeptStoreSettings):
             "commit_interval_commit_log",
             "clean_resource_interval",
             "flush_delay_offset_interval",
+            "timer_precision_ms",
+            "timer_flush_interval_ms",
+            "mapped_file_size_timer_log",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{java_key(name)} must be greater than 0")
@@ -136,6 +151,8 @@ class StoreConfig(KeptStoreSettings):
             if not hour.isdigit() or not 0 <= int(hour) <= 23:
                 raise ConfigError(f"deleteWhen has {hour!r}; give hours 00 to 23 separated by ';'")
         delay_levels(self.message_delay_level)
+        if self.mapped_file_size_timer_log < _LEAST_TIMER_LOG:
+            raise ConfigError(f"mappedFileSizeTimerLog must be at least {_LEAST_TIMER_LOG}")
 
     @property
     def commit_log_dirs(self) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ class PutStatus(enum.Enum):
     CREATE_MAPPED_FILE_FAILED = (1, "file")
     UNKNOWN_ERROR = (1, "unknown")
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = (1, "lmq")
+    WHEEL_TIMER_MSG_ILLEGAL = (13, "timer")
+    WHEEL_TIMER_FLOW_CONTROL = (1, "timers")
 
     @property
     def response_code(self) -> int:

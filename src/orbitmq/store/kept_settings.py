@@ -46,22 +46,16 @@ class KeptStoreSettings:
     use_separate_store_path_for_rocksdb_cq: bool = setting(False, key="useSeparateStorePathForRocksdbCQ")
 
     # Messages for any time, in the timer wheel
-    append_topic_for_timer_delete_key: bool = False
     commit_log_recover_max_num: int = 10
     disappear_time_after_start: int = -1
-    mapped_file_size_timer_log: int = 104_857_600
     timer_check_metrics_when: str = "05"
     timer_cold_data_check_interval_ms: int = 60_000
-    timer_congest_num_each_slot: int = 2_147_483_647
     timer_enable_check_metrics: bool = True
     timer_enable_disruptor: bool = False
     timer_enable_retry_until_success: bool = False
-    timer_flush_interval_ms: int = 1000
     timer_get_message_thread_num: int = 3
     timer_intercept_delay_level: bool = False
-    timer_max_delay_sec: int = 259_200
     timer_metric_small_threshold: int = 1_000_000
-    timer_precision_ms: int = 1000
     timer_progress_log_interval_ms: int = 10_000
     timer_put_message_thread_num: int = 3
     timer_recall_to_time_wheel_enable: bool = True
@@ -69,10 +63,7 @@ class KeptStoreSettings:
     timer_reput_service_core_pool_size: int = 6
     timer_reput_service_max_pool_size: int = 6
     timer_reput_service_queue_capacity: int = 10_000
-    timer_roll_window_slot: int = 172_800
     timer_skip_unknown_error: bool = False
-    timer_stop_dequeue: bool = False
-    timer_stop_enqueue: bool = False
     timer_warm_enable: bool = False
     timer_wheel_snapshot_flush: bool = False
     timer_wheel_snapshot_interval_ms: int = 10_000

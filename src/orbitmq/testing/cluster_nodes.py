@@ -165,8 +165,16 @@ class BrokerNode:
         registration.register_soon()
         await registration.settled()
 
+    async def before_time_passes(self) -> None:
+        """Let what was sent for a time be entered now, and not as if it had come late."""
+        broker = self.broker
+        if broker is not None and broker.timer is not None:
+            await self._show_all(broker)
+            while broker.timer.turn() <= self._clock.now_ms():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
     async def time_passed(self, ms: int) -> None:
-        """Deliver what has come due by an advance of the clock."""
+        """Deliver what has come due by an advance of the clock, and ask about transactions that are open."""
         broker = self.broker
         if broker is None:
             return
@@ -180,6 +188,10 @@ class BrokerNode:
         await self._show_all(broker)
         while broker.schedule.deliver_due() <= self._clock.now_ms():  # noqa: ASYNC110  # a turn's worth each
             await asyncio.sleep(0)
+        while broker.timer is not None and broker.timer.turn() <= self._clock.now_ms():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        if ms >= broker.settings.broker.transaction_check_interval:
+            await broker.checks.check()
         await self._show_all(broker)
 
     @staticmethod

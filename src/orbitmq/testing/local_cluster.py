@@ -238,11 +238,13 @@ class LocalCluster:
     # Time
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass for the brokers, at once. Delayed messages that came due are delivered on return.
+        """Let time pass for the brokers, at once. Messages whose time has come are delivered on return.
 
+        After half a minute (``transactionCheckInterval``) producers are asked about transactions that are open.
         Clients have their own time; their heartbeats count as sent meanwhile.
         """
         ms = round(seconds * 1000)
+        await _all(broker.before_time_passes() for broker in self._brokers.values())
         self.clock.advance(ms)
         await _all(broker.time_passed(ms) for broker in self._brokers.values())
 

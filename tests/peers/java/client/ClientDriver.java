@@ -29,6 +29,9 @@ public final class ClientDriver {
         Producers producers = new Producers();
         producers.offer(verbs);
         new RawRequests(producers).offer(verbs);
+        new TransactionProducers().offer(verbs);
+        new TimedProducers().offer(verbs);
+        new RequestReply().offer(verbs);
         new PushConsumers().offer(verbs);
         new PullConsumers().offer(verbs);
         new LitePullConsumers().offer(verbs);

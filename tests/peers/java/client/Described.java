@@ -12,6 +12,7 @@ import java.util.TreeMap;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.exception.RequestTimeoutException;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -104,6 +105,8 @@ final class Described {
             row.put("code", ((MQBrokerException) error).getResponseCode());
         } else if (error instanceof MQClientException) {
             row.put("code", ((MQClientException) error).getResponseCode());
+        } else if (error instanceof RequestTimeoutException) {
+            row.put("code", ((RequestTimeoutException) error).getResponseCode());
         }
         row.put("cause", error.getCause() == null ? null : error(error.getCause()));
         return row;

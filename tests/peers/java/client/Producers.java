@@ -34,7 +34,9 @@ final class Producers {
 
     private Object start(JSONObject request) throws Exception {
         String group = request.getString("group");
-        DefaultMQProducer producer = Settings.made(request, () -> new DefaultMQProducer(group));
+        boolean trace = request.getBooleanValue("trace");
+        String traceTopic = request.getString("traceTopic");
+        DefaultMQProducer producer = Settings.made(request, () -> new DefaultMQProducer(group, trace, traceTopic));
         producer.setSendMsgTimeout(TIMEOUT_MS);
         Integer largest = request.getInteger("maxMessageSize");
         if (largest != null) {
@@ -105,7 +107,7 @@ final class Producers {
         return Described.queues(named(request).fetchPublishMessageQueues(request.getString("topic")));
     }
 
-    private static Message message(JSONObject row) {
+    static Message message(JSONObject row) {
         Message message = new Message(row.getString("topic"), Base64.getDecoder().decode(row.getString("body")));
         if (row.getString("tags") != null) {
             message.setTags(row.getString("tags"));

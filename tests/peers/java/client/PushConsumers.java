@@ -22,13 +22,17 @@ final class PushConsumers {
     private Object start(JSONObject request) throws Exception {
         String name = request.getString("name");
         String group = request.getString("group");
-        DefaultMQPushConsumer consumer = Settings.made(request, () -> new DefaultMQPushConsumer(group));
+        boolean trace = request.getBooleanValue("trace");
+        String traceTopic = request.getString("traceTopic");
+        DefaultMQPushConsumer consumer =
+            Settings.made(request, () -> new DefaultMQPushConsumer(group, trace, traceTopic));
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(request.getString("from")));
         // The versions have this type in different packages, so it is not named here.
         var clustering = consumer.getMessageModel();
         consumer.setMessageModel(Enum.valueOf(clustering.getDeclaringClass(), request.getString("model")));
         consumer.setMaxReconsumeTimes(request.getIntValue("maxReconsumeTimes"));
         consumer.setConsumeMessageBatchMaxSize(request.getIntValue("batchSize"));
+        Setters.apply(consumer, request.getJSONObject("setters"));
         if (request.getString("sql") != null) {
             consumer.subscribe(request.getString("topic"), MessageSelector.bySql(request.getString("sql")));
         } else {

@@ -1,0 +1,135 @@
+"""Check points and acknowledgements of pops, as they lie in the log.
+
+A pop writes a check point: which messages it handed out, and until when they are hidden. An acknowledgement is a
+record too. Both go to one queue of the revive topic by way of the timer: the check point comes out of it a second
+before the messages are visible again, the acknowledgements with that moment. Whoever reads the queue then knows
+which messages nobody acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import orjson
+
+from orbitmq.protocol.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from orbitmq.protocol.properties import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orbitmq.broker.config import BrokerConfig
+    from orbitmq.broker.stats import BrokerStats
+    from orbitmq.protocol.bodies import AckMsg, PopCheckPoint
+    from orbitmq.store import Clock, MessageStore
+
+AHEAD_MS = 1000
+"""So much before its messages are visible again a check point comes out of the timer."""
+
+CK_TAG = "ck"
+ACK_TAG = "ack"
+BATCH_ACK_TAG = "bAck"
+NO_OFFSET = -1
+"""Stands in an acknowledgement of several messages, which has a list of them."""
+
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+
+
+class Timer(Protocol):
+    """What POP needs of the timer, which delivers what it finds under ``rmq_sys_wheel_timer``."""
+
+    def out_time(self, deliver_ms: int) -> int | None:
+        """The TIMER_OUT_MS of a message for this time; None if it is due now. Raises AppendRefusedError."""
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything has been delivered that was due two seconds ago."""
+
+
+class PopJournal:
+    """Writes check points and acknowledgements. Raises AppendRefusedError, and nothing was written then."""
+
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, timer: Timer, stats: BrokerStats, clock: Clock
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._timer = timer
+        self._stats = stats
+        self._clock = clock
+        self.end = 0
+        """Up to here the log has to be on the disk before the positions of groups are."""
+        self.revive_topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
+
+    @property
+    def queue_count(self) -> int:
+        """The queues of the revive topic, also those of a time when there were more of them."""
+        known = self._store.queues.queue_ids(self.revive_topic)
+        return max(self._config.revive_queue_num, known[-1] + 1 if known else 0)
+
+    def check_point(self, point: PopCheckPoint, revive_queue: int) -> None:
+        """Note that messages were handed out."""
+        body = {
+            "bm": point.bit_map,
+            "bn": point.broker_name,
+            "c": point.cid,
+            "d": point.queue_offset_diff,
+            "it": point.invisible_time,
+            "n": point.num,
+            "pt": point.pop_time,
+            "q": point.queue_id,
+            "reviveTime": point.revive_time,
+            "ro": point.revive_offset,
+            **({} if point.re_put_times is None else {"rp": point.re_put_times}),
+            "so": point.start_offset,
+            "sp": point.suspend,
+            "t": point.topic,
+        }
+        key = (
+            f"{point.topic}@{point.queue_id}@{point.start_offset}@{point.cid}@{point.pop_time}@{point.broker_name}"
+        )
+        self._put(orjson.dumps(body), CK_TAG, f"{key}@{CK_TAG}", revive_queue, point.revive_time - AHEAD_MS)
+
+    def ack(self, ack: AckMsg, revive_queue: int, deliver_ms: int, offsets: Sequence[int] | None = None) -> None:
+        """Note that a message was acknowledged, or several of one pop."""
+        body: dict[str, object] = {"ao": ack.ack_offset}
+        if offsets is not None:
+            body["aol"] = list(offsets)
+        body |= {
+            "bn": ack.broker_name,
+            "c": ack.consumer_group,
+            "pt": ack.pop_time,
+            "q": ack.queue_id,
+            "so": ack.start_offset,
+            "t": ack.topic,
+        }
+        key = (
+            f"{ack.topic}@{ack.queue_id}@{ack.ack_offset}@{ack.consumer_group}@{ack.pop_time}@{ack.broker_name}"
+            f"@{ACK_TAG}"
+        )
+        tag = ACK_TAG if offsets is None else BATCH_ACK_TAG
+        self._put(orjson.dumps(body), tag, key, revive_queue, deliver_ms)
+
+    def _put(self, body: bytes, tag: str, key: str, revive_queue: int, deliver_ms: int) -> None:
+        out_ms = self._timer.out_time(deliver_ms)
+        properties = {"TIMER_DELIVER_MS": str(deliver_ms), "UNIQ_KEY": key, "TAGS": tag}
+        topic, queue_id = self.revive_topic, revive_queue
+        if out_ms is not None:
+            # In RocketMQ's order, so that the records are the same to the byte.
+            properties = {
+                "REAL_TOPIC": topic,
+                **properties,
+                "TIMER_OUT_MS": str(out_ms),
+                "REAL_QID": str(queue_id),
+            }
+            topic, queue_id = TIMER_TOPIC, 0
+        appended = self._store.append(
+            topic,
+            queue_id,
+            body,
+            encode(properties),
+            born_timestamp=self._clock.now_ms(),
+            born_host=self._store.log.store_host,
+        )
+        self.end = appended.offset + appended.size
+        self._stats.put(topic, queue_id, 1, appended.size)

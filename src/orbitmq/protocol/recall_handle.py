@@ -1,0 +1,40 @@
+"""Recall handles: what a producer shows to take back a message that waits for its time."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import NamedTuple
+
+from orbitmq.protocol.errors import ProtocolError
+
+_VERSION = "v1"
+_PARTS = 5
+
+
+class RecallHandle(NamedTuple):
+    """Which message is meant. ``timestamp`` is a number of milliseconds as text, as it stands in the handle."""
+
+    topic: str
+    broker_name: str
+    timestamp: str
+    unique_key: str
+
+    def encode(self) -> str:
+        """The text that travels: URL-safe base 64 with its padding."""
+        return base64.urlsafe_b64encode(" ".join((_VERSION, *self)).encode("utf-8", "replace")).decode()
+
+
+def decode_recall_handle(text: str) -> RecallHandle:
+    """Read a handle. Raises ProtocolError."""
+    try:
+        # Java takes it with or without the padding, and nothing that is not of the alphabet.
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        if b"+" in padded or b"/" in padded:
+            raise ValueError("not URL-safe")
+        parts = base64.b64decode(padded, altchars=b"-_", validate=True).decode("utf-8", "replace").split(" ")
+    except (ValueError, binascii.Error):
+        parts = []
+    if len(parts) < _PARTS or parts[0] != _VERSION:
+        raise ProtocolError("recall handle is invalid")
+    return RecallHandle(*parts[1:_PARTS])

@@ -1,0 +1,180 @@
+"""The timer wheel: for each slot of two weeks, where in the timer log the messages are that are due in it.
+
+The slots are kept in memory and written to the file ``timerwheel`` a page at a time, only after the timer log is on
+the disk that they lead into. So the file may be behind the log, but never ahead of it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from orbitmq.store.errors import StoreDamagedError
+from orbitmq.store.unit_files import write_fully
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orbitmq.store.disk import Disk
+
+WINDOW = 7 * 86_400
+"""Slots that messages may be ahead of the time, or behind it after the broker was away."""
+
+SLOTS = 2 * WINDOW
+
+_SLOT = struct.Struct(">qqqii")
+"""Number of the slot's time, positions of the oldest and the newest unit, messages, nothing."""
+SLOT_SIZE = _SLOT.size
+FILE_SIZE = SLOTS * SLOT_SIZE
+PAGE = 4096
+_READ_BLOCK = 1 << 16
+
+_COLUMNS = np.dtype([("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("count", ">i4"), ("nothing", ">i4")])
+
+Pages = list[tuple[int, bytes]]
+"""Pieces of the file: where each begins, and its bytes."""
+
+
+class Slot(NamedTuple):
+    """Messages that are due together: positions of the oldest and the newest in the timer log, how many wait."""
+
+    first: int
+    last: int
+    waiting: int
+
+
+class TimerWheel:
+    """The slots. Times are given in milliseconds; those within one precision are in one slot."""
+
+    def __init__(self, disk: Disk, path: str, precision_ms: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._precision_ms = precision_ms
+        # Pages that nothing is put into take no memory.
+        self._slots = bytearray(FILE_SIZE)
+        self._columns = np.frombuffer(self._slots, _COLUMNS)
+        self._dirty: set[int] = set()
+        self._is_untouched = True
+        """Nothing was ever in it: most brokers need not look through two weeks to find that."""
+        self._is_name_durable = False
+
+    def load(self) -> bool:
+        """Read the file; False if there is none. Raises StoreDamagedError, OSError."""
+        found = self._disk.stat(self._path)
+        if found is None or found.size == 0:
+            return False
+        if found.size != FILE_SIZE:
+            raise StoreDamagedError(
+                f"{self._path} has {found.size} bytes, a timer wheel has {FILE_SIZE}: restore it, or move it away "
+                "to have it made again from the timer log"
+            )
+        nothing = bytes(_READ_BLOCK)
+        for start, stop in self._disk.written_ranges(self._path, 0):
+            for at in range(start, stop, _READ_BLOCK):
+                block = self._disk.pread(self._path, at, min(_READ_BLOCK, stop - at))
+                if block != nothing[: len(block)]:
+                    self._is_untouched = False
+                    self._slots[at : at + len(block)] = block
+        return True
+
+    # One slot
+
+    def slot(self, time_ms: int) -> Slot | None:
+        """The slot of a time; None if nothing is in it."""
+        number = time_ms // self._precision_ms
+        time, first, last, count, _ = _SLOT.unpack_from(self._slots, number % SLOTS * SLOT_SIZE)
+        return Slot(first, last, count) if time == number and last >= 0 else None
+
+    def put(self, time_ms: int, slot: Slot) -> None:
+        """Replace a slot."""
+        number = time_ms // self._precision_ms
+        at = number % SLOTS * SLOT_SIZE
+        _SLOT.pack_into(self._slots, at, number, *slot, 0)
+        self._is_untouched = False
+        self._dirty.add(at // PAGE)
+
+    def clear(self, time_ms: int) -> None:
+        """Empty a slot."""
+        at = time_ms // self._precision_ms % SLOTS * SLOT_SIZE
+        self._slots[at : at + SLOT_SIZE] = bytes(SLOT_SIZE)
+        self._dirty.add(at // PAGE)
+
+    # Many slots
+
+    def clear_all(self) -> None:
+        """Empty all slots."""
+        if self._is_untouched:
+            return
+        for index in np.nonzero(self._columns["time"])[0].tolist():
+            self._slots[index * SLOT_SIZE : (index + 1) * SLOT_SIZE] = bytes(SLOT_SIZE)
+            self._dirty.add(index * SLOT_SIZE // PAGE)
+
+    def clear_between(self, start_ms: int, end_ms: int) -> None:
+        """Empty the slots of a stretch of time."""
+        start, end = start_ms // self._precision_ms, end_ms // self._precision_ms
+        times = self._columns["time"]
+        for number in times[(times >= start) & (times < end)].tolist():
+            self.clear(number * self._precision_ms)
+
+    def next_busy(self, start_ms: int, end_ms: int) -> int:
+        """The time of the first slot from ``start_ms`` on that has something in it, or ``end_ms``."""
+        start, end = start_ms // self._precision_ms, end_ms // self._precision_ms
+        if self._is_untouched:
+            return end_ms
+        while start < end:
+            index = start % SLOTS
+            count = min(end - start, SLOTS - index)
+            expected = np.arange(start, start + count, dtype=np.int64)
+            found = np.nonzero(self._columns["time"][index : index + count] == expected)[0]
+            if len(found):
+                return (start + int(found[0])) * self._precision_ms
+            start += count
+        return end_ms
+
+    def reaching(self, position: int) -> list[tuple[int, Slot]]:
+        """Slots that lead to a unit at this position of the timer log or behind, with their times."""
+        if self._is_untouched:
+            return []
+        columns = self._columns[(self._columns["time"] > 0) & (self._columns["last"] >= position)]
+        return [
+            (time * self._precision_ms, Slot(first, last, count))
+            for time, first, last, count, _ in columns.tolist()
+        ]
+
+    def waiting(self, start_ms: int, end_ms: int | None = None) -> int:
+        """How many messages wait that are due from ``start_ms`` on, and before ``end_ms``."""
+        if self._is_untouched:
+            return 0
+        start = start_ms // self._precision_ms
+        end = start + SLOTS if end_ms is None else end_ms // self._precision_ms
+        times = self._columns["time"]
+        return int(self._columns["count"][(times >= start) & (times < end)].sum(dtype=np.int64))
+
+    # Making durable
+
+    def take_unwritten(self) -> Pages:
+        """The pages that have changed, as they are now."""
+        pages = sorted(self._dirty)
+        self._dirty.clear()
+        return [(page * PAGE, bytes(self._slots[page * PAGE : (page + 1) * PAGE])) for page in pages]
+
+    def give_back_unwritten(self, pages: Iterable[tuple[int, bytes]]) -> None:
+        """Undo ``take_unwritten`` after it could not be written."""
+        self._dirty.update(at // PAGE for at, _ in pages)
+
+    def write(self, pages: Pages) -> None:
+        """Write pages and make them durable. Blocks; may be called from a worker thread."""
+        if not pages:
+            return
+        found = self._disk.stat(self._path)
+        if found is None or found.size < FILE_SIZE:
+            self._disk.create(self._path, FILE_SIZE)
+        for at, data in pages:
+            write_fully(self._disk, self._path, at, data)
+        self._disk.sync(self._path)
+        if not self._is_name_durable:
+            self._disk.sync_dir(os.path.dirname(self._path) or ".")
+            self._is_name_durable = True

@@ -1,0 +1,78 @@
+"""A broker process is killed while consumers pop: what they did not acknowledge comes again, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import TYPE_CHECKING
+
+from broker_talk import TOPIC
+from peers.ports import endpoint
+from pop_ends import Got, Popper, bodies_of
+from remoting_ends import HOST, eventually
+from server_process import SMALL_FILES, ServerProcess, orbitmq
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+MESSAGES = 40
+INVISIBLE_MS = 4000
+SETTINGS = (
+    "flushDiskType=SYNC_FLUSH",
+    "flushConsumerOffsetInterval=20",
+    "reviveInterval=50",
+    "brokerName=broker-a",
+    "listenPort=0",
+    f"bindAddress={HOST}",
+)
+
+
+@contextlib.asynccontextmanager
+async def broker_process(home: Path) -> AsyncIterator[tuple[ServerProcess, Popper]]:
+    conf = home / "broker.conf"
+    conf.write_text(SMALL_FILES + "\n".join(SETTINGS) + "\n")
+    async with orbitmq(home, "broker", "-c", conf) as server:
+        address = await server.says(r"listens on (\S+),")
+        client = Popper(*await asyncio.open_connection(*endpoint(address), limit=1 << 26))
+        try:
+            yield server, client
+        finally:
+            await client.leave()
+
+
+async def pop_all(client: Popper, count: int) -> list[Got]:
+    """So many messages, as soon as they are there."""
+    found: list[Got] = []
+    while len(found) < count:
+        found += await client.gets(TOPIC, invisible_ms=INVISIBLE_MS, poll_ms=20_000)
+    return found
+
+
+async def test_messages_in_flight_come_again_after_a_kill_and_acknowledged_ones_do_not(tmp_path: Path) -> None:
+    bodies = [b"%d" % number for number in range(MESSAGES)]
+    async with broker_process(tmp_path) as (server, client):
+        for number, body in enumerate(bodies):
+            await client.stores(body, queueId=number % 4)
+        got = await pop_all(client, MESSAGES)
+        assert bodies_of(got) == sorted(bodies)
+        settled, lost = got[::2], got[1::2]
+        await client.settles(*settled)
+        offsets = tmp_path / "store" / "config" / "consumerOffset.json"
+        # How far the group is has to be on the disk, or it would pop everything again.
+        await eventually(lambda: offsets.exists() and offsets.read_text().count(f":{MESSAGES // 4}") >= 4)
+        assert await server.stopped(signal.SIGKILL) == -signal.SIGKILL
+    async with broker_process(tmp_path) as (server, client):
+        again = await pop_all(client, len(lost))
+        assert bodies_of(again) == bodies_of(lost)
+        assert {one.record.reconsume_times for one in again} == {1}
+        await client.settles(*again)
+        await eventually(lambda: f":{len(lost)}" in offsets.read_text())
+        assert await server.stopped(signal.SIGKILL) == -signal.SIGKILL
+    async with broker_process(tmp_path) as (server, client):
+        await client.stores(b"and on")
+        (new,) = await pop_all(client, 1)
+        assert new.body == b"and on"
+        await client.settles(new)
+        assert await server.stopped() == 0
