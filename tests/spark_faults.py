@@ -141,7 +141,7 @@ class Driver:
     def wait_for(self, condition: Callable[[], object], what: str) -> None:
         """Wait until something is so that needs the driver.
 
-        By an error of ours it never may end. Where Spark itself fails, it is started again as after any other fault.
+        By an error of ours it may never end. Where Spark itself fails it is started again, as after other faults.
         """
 
         def is_so() -> object:

@@ -185,7 +185,9 @@ def test_a_table_whose_broker_went_away_after_planning_fails(
     without_broker()
     with pytest.raises(PythonException) as raised:
         table.count()
-    assert topic in sentence(raised.value)
+    assert sentence(raised.value).startswith(
+        f"queue 0 of '{topic}' on broker-a cannot be read any further than to 0"
+    )
     with pytest.raises(AnalysisException) as planned:
         spark.read.format("orbitmq").options(**options).load().count()
     assert sentence(planned.value).startswith(f"the topic '{topic}' does not exist: no broker that runs has it")
@@ -199,10 +201,10 @@ def test_rows_for_a_broker_that_is_away_fail_their_task(
     without_broker()
     with pytest.raises(PythonException) as raised:
         rows.save()
-    assert topic in sentence(raised.value)
+    assert sentence(raised.value).startswith(f"no broker serves the topic '{topic}'")
     with pytest.raises(PythonException) as unknown:
         rows.option("nameserver", NOBODY).save()
-    assert NOBODY in sentence(unknown.value)
+    assert f"no name server answers (cannot connect to {NOBODY}" in sentence(unknown.value)
 
 
 # Files
@@ -227,4 +229,5 @@ def test_bytes_that_are_no_record_are_named(spark: SparkSession, tmp_path: Path)
     edit_log(tmp_path, offsets[7], b"\xff" * 8)
     with pytest.raises(PythonException) as raised:
         spark.read.format("orbitmq-store").load(str(tmp_path)).collect()
-    assert f"offset {offsets[7]}" in sentence(raised.value)
+    said = f"{tmp_path}/commitlog/{0:020d} has no whole record at offset {offsets[7]}"
+    assert sentence(raised.value).startswith(said)

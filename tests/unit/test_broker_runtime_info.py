@@ -45,9 +45,7 @@ class Informed:
             self.settings.broker, self.store, writer, self.clock, self.stats, self._flushed
         )
         self.schedule.load()
-        self.info = RuntimeInfo(
-            self.settings, self.store, self.stats, self.schedule, None, self.flow, self.clock
-        )
+        self.info = RuntimeInfo(self.settings, self.store, self.stats, self.schedule, None, self.flow, self.clock)
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         return work()

@@ -60,6 +60,14 @@ def test_keys_may_be_one_text() -> None:
     assert properties_of(batch) == [{"KEYS": "a b"}, {}]
 
 
+def test_keys_and_properties_may_be_of_types_that_hold_no_null() -> None:
+    keys = pa.array([["a", "b"], ["c"]], pa.list_(pa.field("element", pa.string(), nullable=False)))
+    values = pa.field("value", pa.string(), nullable=False)
+    properties = pa.array([{"x": "1"}, {"y": "2"}], pa.map_(pa.string(), values))
+    batch = batch_of(body=bodies(2), keys=keys, properties=properties)
+    assert properties_of(batch) == [{"KEYS": "a b", "x": "1"}, {"KEYS": "c", "y": "2"}]
+
+
 def test_keys_that_are_null_or_empty_are_left_out() -> None:
     batch = batch_of(body=bodies(2), keys=[["a", None, "", "b"], [None]])
     assert properties_of(batch) == [{"KEYS": "a b"}, {}]

@@ -34,8 +34,9 @@ LOOK_SECONDS = 0.02
 FORGOTTEN_MS = 30_000
 """A level that was not asked for so long is read by nobody."""
 
-FIRST_MS = 3_000
-"""So long after its first pull of a topic a group may take to come to all levels."""
+FIRST_MS = 10_000
+"""So long after its first pull of a topic a group may take to come to all levels. A client of 4.9 whose first pull
+of a queue came before its heartbeat tries that queue again after three seconds."""
 
 MOST_WAITING = 100_000
 """Pulls; a further one is answered at once."""

@@ -34,6 +34,7 @@ MARK_SIZE = len(MARK) + ID_SIZE + 2
 _EMPTY = pa.scalar(b"", pa.binary())
 _END = pa.scalar(b"\x02", pa.binary())
 _BETWEEN = pa.scalar(b"\x01", pa.binary())
+_TEXTS = pa.list_(pa.string())
 
 _NOT_COPIED = names.RESERVED | {names.REDIRECT, names.INNER_NUM, names.INNER_BASE, names.TRANSACTION_ID, MARK}
 """Properties that say what happened to one message, or are set by a column. In a map of properties they are left
@@ -250,7 +251,10 @@ def _keys(batch: pa.RecordBatch, at: _Place) -> Any:
     if values.null_count or (len(values) and not _sizes(_binary(values)).min()):
         # Rare enough, as where the values of several columns are gathered and some are null.
         rows = [None if keys is None else [key for key in keys if key] for keys in column.to_pylist()]
-        column = pa.array(rows, pa.list_(pa.string()))
+        column = pa.array(rows, _TEXTS)
+    elif column.type != _TEXTS:
+        # Of array(...) the elements cannot be null, which is another type to Arrow, and one that it cannot join.
+        column = column.cast(_TEXTS)
     joined = _binary(pc.binary_join(column, " "))
     _check_free(joined, b"\x02", at, "keys")
     return joined
