@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orbitmq.client.errors import BrokerError, InvalidMessageError, NoRouteError, SendError
+from orbitmq.client.errors import BrokerError, InvalidMessageError, NoNameServerError, NoRouteError, SendError
 from orbitmq.client.queue_choice import index_by_hash
 from orbitmq.protocol.batch import item_bounds
 from orbitmq.protocol.codes import RequestCode
@@ -455,7 +455,7 @@ def test_a_topic_that_does_not_exist_is_named() -> None:
 def test_a_cluster_that_does_not_answer_fails_the_task(cluster: ThreadCluster) -> None:
     address = cluster.name_server
     cluster.stop("name-server-a")
-    with pytest.raises(SparkSourceError, match="no name server answers"):
+    with pytest.raises(NoNameServerError, match="^no name server answers"):
         writer_for(address, batches(1)[0], retries=1).write_as(ORIGIN, batches(1))
-    with pytest.raises(Exception, match="no name server answers"):
+    with pytest.raises(NoNameServerError, match="^no name server answers"):
         writer_for(address, batches(1)[0], retries=0, idempotent="false").write_as(ORIGIN, batches(1))

@@ -56,8 +56,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("orbitmq.spark")
 
-UNKNOWN_TOPIC_RETRIES = 3
-"""A topic that nobody ever heard of is not there yet, or never will be; a few moments tell."""
+UNKNOWN_TOPIC_RETRIES = 6
+"""A topic that nobody ever heard of never will be there, or its brokers are being started: six seconds tell."""
 
 MOST_CONNECTIONS = 8
 """Of one process to different clusters, or with different options. Others that no task uses are closed."""
@@ -206,7 +206,7 @@ class SinkConnection:
                     "(idempotent=false writes without asking, perhaps twice)"
                 )
                 why.__cause__ = error
-                said = error if isinstance(error, NoRouteError) else why
+                said = error if isinstance(error, NoRouteError | NoNameServerError) else why
                 await self.pause(said, failures, topic, is_over=is_over())
 
     def _addresses(self, publishing: Publishing) -> dict[str, str]:
