@@ -455,7 +455,7 @@ def test_a_topic_that_does_not_exist_is_named() -> None:
 def test_a_cluster_that_does_not_answer_fails_the_task(cluster: ThreadCluster) -> None:
     address = cluster.name_server
     cluster.stop("name-server-a")
-    with pytest.raises(NoNameServerError, match="^no name server answers"):
+    with pytest.raises(NoNameServerError, match=r"^no name server answers"):
         writer_for(address, batches(1)[0], retries=1).write_as(ORIGIN, batches(1))
-    with pytest.raises(NoNameServerError, match="^no name server answers"):
+    with pytest.raises(NoNameServerError, match=r"^no name server answers"):
         writer_for(address, batches(1)[0], retries=0, idempotent="false").write_as(ORIGIN, batches(1))
