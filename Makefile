@@ -43,7 +43,8 @@ conformance: setup ## only the tests against the real Apache RocketMQ (Java 17 a
 	@$(BIN)/pytest tests/conformance -v $(PYTEST_ARGS)
 
 soak: setup ## thousands of seeded power cuts; SEEDS=5000 for more
-	@ORBITMQ_SEEDS=$(or $(SEEDS),1000) $(BIN)/pytest tests/faults/test_power_cuts.py -q $(PYTEST_ARGS)
+	@ORBITMQ_SEEDS=$(or $(SEEDS),1000) $(BIN)/pytest -q $(PYTEST_ARGS) \
+		tests/faults/test_power_cuts.py tests/faults/test_{pop,timer,transaction}_faults.py
 
 clean: ## remove the virtual environment, caches and downloaded peers
 	@rm -rf .venv .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

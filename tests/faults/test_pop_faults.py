@@ -12,12 +12,12 @@ SEEDS = int(os.environ.get("ORBITMQ_SEEDS", "50"))
 """How many lives are lived; each has at least four crashes. ``make soak`` asks for more."""
 
 
-@pytest.mark.parametrize("seed", range(SEEDS // 2))
+@pytest.mark.parametrize("seed", range(SEEDS // 5))
 async def test_after_power_cuts_messages_come_back_and_acknowledged_ones_do_not(seed: int) -> None:
     await PopLife(seed, is_power=True).live(crashes=4)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS // 2))
+@pytest.mark.parametrize("seed", range(SEEDS // 5))
 async def test_after_kills_messages_come_back_and_acknowledged_ones_do_not(seed: int) -> None:
     await PopLife(seed, is_power=False).live(crashes=4)
 

@@ -16,7 +16,7 @@ SEEDS = int(os.environ.get("ORBITMQ_SEEDS", "50"))
 """How many lives are lived; each has at least four crashes. ``make soak`` asks for more."""
 
 
-@pytest.mark.parametrize("seed", range(SEEDS // 2))
+@pytest.mark.parametrize("seed", range(SEEDS // 5))
 async def test_power_cuts_lose_no_message_and_make_none_early(seed: int) -> None:
     await TimerLife(seed, is_power=True).live(crashes=4)
 
@@ -33,7 +33,7 @@ async def test_a_crash_repeats_little(record_property: Callable[[str, object], N
     assert repeated < sent
 
 
-@pytest.mark.parametrize("seed", range(SEEDS // 2))
+@pytest.mark.parametrize("seed", range(SEEDS // 5))
 async def test_kills_lose_no_message_and_make_none_early(seed: int) -> None:
     await TimerLife(seed, is_power=False).live(crashes=4)
 

@@ -12,12 +12,12 @@ SEEDS = int(os.environ.get("ORBITMQ_SEEDS", "50"))
 """How many lives are lived; each has at least four crashes. ``make soak`` asks for more."""
 
 
-@pytest.mark.parametrize("seed", range(SEEDS // 2))
+@pytest.mark.parametrize("seed", range(SEEDS // 5))
 async def test_power_cuts_neither_lose_a_transaction_nor_bring_one_out(seed: int) -> None:
     await TransactionLife(seed, is_power=True).live(crashes=4)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS // 2))
+@pytest.mark.parametrize("seed", range(SEEDS // 5))
 async def test_kills_neither_lose_a_transaction_nor_bring_one_out(seed: int) -> None:
     await TransactionLife(seed, is_power=False).live(crashes=4)
 
