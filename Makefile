@@ -40,7 +40,7 @@ spark-soak: setup ## streaming queries whose parts are killed, again and again; 
 		-o log_cli=true -o log_cli_level=INFO $(PYTEST_ARGS)
 
 conformance: setup ## only the tests against the real Apache RocketMQ (Java 17 and Maven on the machine)
-	@$(BIN)/pytest tests/conformance -v $(PYTEST_ARGS)
+	@ORBITMQ_LONG=1 $(BIN)/pytest tests/conformance -v $(PYTEST_ARGS)
 
 soak: setup ## thousands of seeded power cuts; SEEDS=5000 for more
 	@ORBITMQ_SEEDS=$(or $(SEEDS),1000) $(BIN)/pytest -q $(PYTEST_ARGS) \
