@@ -12,6 +12,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.flush_soon import FlushSoon
 from orbitmq.broker.rebuilding import rebuild
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper
@@ -22,7 +23,7 @@ from orbitmq.protocol.names import ROCKSDB_TRANSACTION_HALF_TOPIC, SCHEDULE_TOPI
 from orbitmq.protocol.properties import find, with_property, without
 from orbitmq.remoting.processing import handler_of
 from orbitmq.store import AppendRefusedError, PutStatus, StoreError
-from orbitmq.store.config import FlushDiskType, delay_levels
+from orbitmq.store.config import delay_levels
 from orbitmq.store.config_json import DELAY_OFFSETS
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
 from orbitmq.store.queue_ext import is_ext_address, read_ext
@@ -96,7 +97,7 @@ class ScheduleService:
         self._flushed = flushed
         self._version_step = max(config.delay_offset_update_version_step, 1)
         self._persist_seconds = store.config.flush_delay_offset_interval / 1000
-        self._waits_for_disk = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._flush_soon = FlushSoon(store, flushed)
         self.levels = {
             number: Level(number, delay_ms)
             for number, delay_ms in delay_levels(store.config.message_delay_level).items()
@@ -111,7 +112,6 @@ class ScheduleService:
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._persist_timer: asyncio.TimerHandle | None = None
         self._persisting: asyncio.Task[None] | None = None
-        self._flushing: asyncio.Future[None] | None = None
 
     # Parking
 
@@ -212,8 +212,8 @@ class ScheduleService:
                 size -= delivered_size
             if level.look_at is not None:
                 next_time = min(next_time, level.look_at)
-        if self._waits_for_disk and self._store.log.end > log_end:
-            self._show_soon()
+        if self._store.log.end > log_end:
+            self._flush_soon()
         return next_time
 
     def _is_time(self, level: Level, now: int) -> bool:
@@ -324,12 +324,6 @@ class ScheduleService:
         if self._stats is not None:
             self._stats.delivered(level.number - 1, 1, appended.size)
             self._stats.put(topic, queue_id, 1, appended.size)
-
-    def _show_soon(self) -> None:
-        """Have the log flushed: nobody else waits for these messages, and readers see them only then."""
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.ensure_future(self._flushed(self._store.log.end))
-            self._flushing.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     def _complain(self, level: Level, complaint: str) -> None:
         if complaint != level.complaint:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orbitmq.broker.table_versions import first_version, next_version
-from orbitmq.protocol.bodies import Metric, TimerMetricsSerializeWrapper
+from orbitmq.broker.waiting_counts import WaitingCounts
+from orbitmq.protocol.bodies import TimerMetricsSerializeWrapper
 from orbitmq.store.config_json import TIMER_METRICS
 from orbitmq.store.timer_log import DELETE
 
@@ -20,36 +20,13 @@ if TYPE_CHECKING:
     from orbitmq.store.timer_log import TimerLog
 
 
-class TimerCounts:
+class TimerCounts(WaitingCounts[TimerMetricsSerializeWrapper]):
     """The counts. What a message adds when it is entered it takes away when it comes out."""
 
     def __init__(self, writer: ConfigWriter, clock: Clock) -> None:
-        self._writer = writer
-        self._clock = clock
-        self._counts: dict[str, Metric] = {}
-        self._version = first_version(clock)
-        self._changed = False
-
-    def load(self) -> None:
-        """Read the file. Raises StoreError."""
-        table = self._writer.load(TIMER_METRICS)
-        self._counts = dict(table.timing_count)
-        if table.timing_count:
-            self._version = table.data_version
-
-    def add(self, topic: str, count: int) -> None:
-        """So many more messages wait, or fewer."""
-        metric = self._counts.get(topic)
-        if metric is None:
-            metric = self._counts[topic] = Metric()
-        metric.count += count
-        metric.time_stamp = self._clock.now_ms()
-        self._version = next_version(self._version, self._clock)
-        self._changed = True
-
-    def of(self, topic: str) -> int:
-        metric = self._counts.get(topic)
-        return 0 if metric is None else metric.count
+        super().__init__(
+            writer, clock, TIMER_METRICS, TimerMetricsSerializeWrapper, lambda table: table.timing_count
+        )
 
     def forget(self, topic: str) -> None:
         """The topic was deleted."""
@@ -61,15 +38,6 @@ class TimerCounts:
             missing = waiting.get(topic, 0) - self.of(topic)
             if missing:
                 self.add(topic, missing)
-
-    def persist(self) -> None:
-        """Have the table written if it has changed since the last time."""
-        if self._changed:
-            self._changed = False
-            self._writer.mark(TIMER_METRICS, self.table)
-
-    def table(self) -> TimerMetricsSerializeWrapper:
-        return TimerMetricsSerializeWrapper(self._counts, self._version)
 
 
 def waiting_by_topic(

@@ -35,18 +35,17 @@ Heads: TypeAlias = npt.NDArray[np.void]
 _SIZE = struct.Struct(">i")
 
 
-def _head_type(born: int, store: int) -> np.dtype[np.void]:
-    return np.dtype(
-        [
-            ("size", ">i4"), ("magic", ">u4"), ("crc", ">u4"), ("queue_id", ">i4"), ("flag", ">i4"),
-            ("queue_offset", ">i8"), ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_timestamp", ">i8"),
-            ("born_host", f"V{born}"), ("store_timestamp", ">i8"), ("store_host", f"V{store}"),
-            ("reconsume_times", ">i4"), ("prepared", ">i8"), ("body_size", ">i4"),
-        ]
-    )  # fmt: skip
+def head_fields(born: int, store: int) -> list[tuple[str, str]]:
+    """The fixed part of a record, whose hosts take so many bytes; the size of the body is the last of it."""
+    return [
+        ("size", ">i4"), ("magic", ">u4"), ("crc", ">u4"), ("queue_id", ">i4"), ("flag", ">i4"),
+        ("queue_offset", ">i8"), ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_timestamp", ">i8"),
+        ("born_host", f"V{born}"), ("store_timestamp", ">i8"), ("store_host", f"V{store}"),
+        ("reconsume_times", ">i4"), ("prepared", ">i8"), ("body_size", ">i4"),
+    ]  # fmt: skip
 
 
-_HEAD_TYPES = tuple(_head_type(born, store) for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
+_HEAD_TYPES = tuple(np.dtype(head_fields(born, store)) for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
 assert all(kind.itemsize == head.size for kind, head in zip(_HEAD_TYPES, HEADS, strict=True))
 _HEAD_SIZES = np.array([kind.itemsize for kind in _HEAD_TYPES], np.int64)
 

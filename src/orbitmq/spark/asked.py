@@ -65,6 +65,22 @@ class Asked:
         value = self.one_of(name, ("true", "false"))
         return default if value is None else value == "true"
 
+    def whole(self, name: str, least: int) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"[0-9]{1,18}", value) or int(value) < least:
+            raise OptionError(f"{name}={value} is not possible: it is a whole number of {least} or more")
+        return int(value)
+
+    def number(self, name: str, default: float) -> float:
+        value = self.text(name)
+        if value is None:
+            return default
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", value):
+            raise OptionError(f"{name}={value} is not possible: it is a number of 0 or more")
+        return float(value)
+
     def size(self, name: str, default: int) -> int:
         """A number of bytes, with k, m or g behind it for larger units."""
         value = self.text(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from orbitmq.client.range_reading import QueueRange
-from orbitmq.spark.edges import PerQueue, Side
+from orbitmq.spark.edges import CLOCK_SLACK_MS, PerQueue, Side
 from orbitmq.spark.errors import OptionError
 from orbitmq.spark.offsets import described
 from orbitmq.spark.plain_errors import plain_errors
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from orbitmq.spark.row_shape import RowShape
 
 log = logging.getLogger("orbitmq.spark")
-
-CLOCK_SLACK_MS = 60_000
-"""How far the clock of a broker may have been set back while it stored messages.
-
-Offsets are looked up by time as if store times only grew. Where a clock was set back they do not; so somewhat more
-is read than the time asks for, and every message is compared as well.
-"""
 
 
 class TopicBatchReader(DataSourceReader):

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.spark")
 
+CLOCK_SLACK_MS = 60_000
+"""How far the clock of a broker may have been set back while it stored messages.
+
+Offsets are looked up, and files passed over, by time as if store times only grew. Where a clock was set
+back they do not; so somewhat more is read than the time asks for, and every message is compared as well.
+"""
+
 EARLIEST = -2
 LATEST = -1
 """In the place of an offset, as Kafka's users write it."""

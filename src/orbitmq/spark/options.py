@@ -124,7 +124,7 @@ class SourceOptions:
                 "a table of a catalog cannot be a topic, since Spark keeps its options to itself when it is read: "
                 "make a view of it, CREATE TEMPORARY VIEW … USING orbitmq OPTIONS (…)"
             )
-        asked = _Asked(options, READING, "reading topics", PASSED_OVER)
+        asked = Asked(options, READING, "reading topics", PASSED_OVER)
         tags, sql = asked.text("tags"), asked.text("sql92")
         if tags is not None and sql is not None:
             raise OptionError("tags and sql92 are both given: messages are filtered by one of them")
@@ -161,7 +161,7 @@ class SourceOptions:
         made._check_together(asked)
         return made
 
-    def _check_together(self, asked: _Asked) -> None:
+    def _check_together(self, asked: Asked) -> None:
         if self.min_offsets is not None and self.max_offsets is not None and self.min_offsets > self.max_offsets:
             raise OptionError(
                 f"minOffsetsPerTrigger={self.min_offsets} is more than maxOffsetsPerTrigger={self.max_offsets}"
@@ -197,26 +197,6 @@ class SourceOptions:
         return self.group or DEFAULT_GROUP
 
 
-class _Asked(Asked):
-    """With numbers."""
-
-    def whole(self, name: str, least: int) -> int | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        if not re.fullmatch(r"[0-9]{1,18}", value) or int(value) < least:
-            raise OptionError(f"{name}={value} is not possible: it is a whole number of {least} or more")
-        return int(value)
-
-    def number(self, name: str, default: float) -> float:
-        value = self.text(name)
-        if value is None:
-            return default
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", value):
-            raise OptionError(f"{name}={value} is not possible: it is a number of 0 or more")
-        return float(value)
-
-
 def _nameserver(given: str | None) -> str:
     try:
         return ";".join(name_server_list(given))
@@ -226,7 +206,7 @@ def _nameserver(given: str | None) -> str:
         ) from None
 
 
-def _subscribed(asked: _Asked) -> Subscribed:
+def _subscribed(asked: Asked) -> Subscribed:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if asked.has(name)]
     if not ways and asked.has("topic"):
         # What the sink calls it, so that one set of options reads and writes.
@@ -280,7 +260,7 @@ def _numbers(topic: str, value: object) -> frozenset[int]:
     return frozenset(value)
 
 
-def _where(asked: _Asked, side: str) -> Where | None:
+def _where(asked: Asked, side: str) -> Where | None:
     """The first that is given of: a time for all, times by queue, offsets."""
     if text := asked.text(f"{side}Timestamp"):
         return Moment(milliseconds(f"{side}Timestamp", text))
@@ -298,7 +278,7 @@ def _where(asked: _Asked, side: str) -> Where | None:
     return moment_of(option, text)
 
 
-def _columns(asked: _Asked) -> tuple[str, ...] | None:
+def _columns(asked: Asked) -> tuple[str, ...] | None:
     text = asked.text("columns")
     if text is None:
         return None

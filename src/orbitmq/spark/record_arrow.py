@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("orbitmq.spark")
 
+BATCH_ROWS = 10_000
+BATCH_BYTES = 4 << 20
+"""What goes into one Arrow batch, about. Larger ones are no faster, and have to be in memory several times."""
+
 _HEX = np.frombuffer(b"".join(b"%02X%02X" % (pair & 0xFF, pair >> 8) for pair in range(65536)), np.uint32)
 """The four digits of each two bytes, by the number that a little-endian machine reads in them."""
 

@@ -8,8 +8,6 @@ import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import In
 
 from orbitmq.client.errors import OffsetsLostError
@@ -21,7 +19,7 @@ from orbitmq.spark.cluster import Cluster
 from orbitmq.spark.errors import DataLossError, SparkSourceError
 from orbitmq.spark.offsets import described
 from orbitmq.spark.pushdown import RowFilter, Test
-from orbitmq.spark.record_arrow import keys_of
+from orbitmq.spark.record_arrow import BATCH_BYTES, BATCH_ROWS, has_key
 from orbitmq.spark.records import Records
 from orbitmq.spark.row_shape import RowMaking
 
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from orbitmq.protocol.bodies import MessageQueue
     from orbitmq.spark.options import SourceOptions
@@ -39,10 +38,6 @@ if log.level == logging.NOTSET:
     # Nobody sets up logging in Spark's processes. Where it is collected (spark.sql.pyspark.worker.logging.enabled)
     # what was asked of the cluster is to be found; elsewhere only warnings are shown, whatever this says.
     log.setLevel(logging.INFO)
-
-BATCH_ROWS = 10_000
-BATCH_BYTES = 4 << 20
-"""What goes into one Arrow batch, about. Larger ones are no faster, and have to be in memory several times."""
 
 MOST_TAGS = 64
 """More than these are not asked for by name: a subscription travels with every pull."""
@@ -144,21 +139,12 @@ class SliceReading:
             if mask is not None:
                 records = _taken(records, mask)
         if self.options.keys is not None and len(records):
-            records = _taken(records, _has_key(records, self.options.keys))
+            records = _taken(records, has_key(records, self.options.keys))
         return records
 
 
 def _taken(records: Records, mask: npt.NDArray[np.bool_]) -> Records:
     return records if bool(mask.all()) else records.take(mask)
-
-
-def _has_key(records: Records, keys: frozenset[str]) -> npt.NDArray[np.bool_]:
-    """Which records have one of the keys."""
-    lists = keys_of(records)
-    found = pc.is_in(pc.list_flatten(lists), value_set=pa.array(sorted(keys), pa.string()))
-    mask = np.zeros(len(records), np.bool_)
-    mask[pc.list_parent_indices(lists).filter(found).to_numpy(zero_copy_only=False)] = True
-    return mask
 
 
 def _gathered(pieces: Iterator[Piece]) -> Iterator[Piece]:

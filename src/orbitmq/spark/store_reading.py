@@ -12,7 +12,7 @@ import pyarrow as pa
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.spark.errors import DataLossError, SparkSourceError
 from orbitmq.spark.pushdown import RowFilter
-from orbitmq.spark.record_arrow import arrow_batches, has_key, topics_of
+from orbitmq.spark.record_arrow import BATCH_BYTES, BATCH_ROWS, arrow_batches, has_key, topics_of
 from orbitmq.spark.records import Records, are_batches, taken_apart
 from orbitmq.store.bulk_scan import Chunk, scan_log
 from orbitmq.store.disk import LocalDisk
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from orbitmq.store.config import StoreConfig
 
 log = logging.getLogger("orbitmq.spark")
-
-BATCH_ROWS = 10_000
-BATCH_BYTES = 4 << 20
-"""What goes into one Arrow batch, about. Larger ones are no faster, and have to be in memory several times."""
 
 
 class DamagedLogError(SparkSourceError):

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from orbitmq.spark.edges import CLOCK_SLACK_MS
 from orbitmq.store.log_end import find_end
 from orbitmq.store.scan import LogView, Seen
 
 if TYPE_CHECKING:
     from orbitmq.store.log_files import LogFiles
-
-CLOCK_SLACK_MS = 60_000
-"""How far a broker's clock may have been set back: files are passed over as if store times only grew."""
 
 LARGEST_BLANK = 16 << 20
 """A file ends with a blank where the next record does not fit any more, and records are smaller than this."""

@@ -16,6 +16,7 @@ from orbitmq.protocol.crc import MASK, crc32
 from orbitmq.protocol.flags import BORN_HOST_V6, STORE_HOST_V6
 from orbitmq.protocol.properties import find
 from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2
+from orbitmq.protocol.record_columns import head_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,15 +94,8 @@ def _cut(data: bytes, starts: Iterable[int], ends: Iterable[int]) -> Iterable[by
 
 @functools.cache
 def _head_type(born: int, store: int) -> np.dtype[np.void]:
-    """The fixed part of a record up to the length of its body, which is in the item."""
-    return np.dtype(
-        [
-            ("size", ">i4"), ("magic", ">u4"), ("crc", ">u4"), ("queue_id", ">i4"), ("flag", ">i4"),
-            ("queue_offset", ">i8"), ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_timestamp", ">i8"),
-            ("born_host", f"V{born}"), ("store_timestamp", ">i8"), ("store_host", f"V{store}"),
-            ("reconsume_times", ">i4"), ("prepared", ">i8"),
-        ]
-    )  # fmt: skip
+    """The fixed part of a record without the size of its body, which is in the item."""
+    return np.dtype(head_fields(born, store)[:-1])
 
 
 def properties_of_items(batch: bytes, starts: Sequence[int], body_ends: Sequence[int]) -> list[bytes]:

@@ -1,0 +1,70 @@
+"""How many messages wait for something, by topic, kept in a file of ``config/``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from orbitmq.broker.table_versions import first_version, next_version
+from orbitmq.protocol.bodies import Metric, TimerMetricsSerializeWrapper, TransactionMetricsSerializeWrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orbitmq.broker.config_writer import ConfigWriter
+    from orbitmq.protocol.bodies import DataVersion
+    from orbitmq.store import Clock
+    from orbitmq.store.config_json import ConfigFile
+
+
+T = TypeVar("T", TimerMetricsSerializeWrapper, TransactionMetricsSerializeWrapper)
+
+
+class WaitingCounts(Generic[T]):
+    """The counts of one file. ``made`` makes what it holds, ``counts_in`` finds the counts in that."""
+
+    def __init__(
+        self,
+        writer: ConfigWriter,
+        clock: Clock,
+        file: ConfigFile[T],
+        made: Callable[[dict[str, Metric], DataVersion], T],
+        counts_in: Callable[[T], dict[str, Metric]],
+    ) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._file: ConfigFile[T] = file
+        self._made: Callable[[dict[str, Metric], DataVersion], T] = made
+        self._counts_in: Callable[[T], dict[str, Metric]] = counts_in
+        self._counts: dict[str, Metric] = {}
+        self._version = first_version(clock)
+        self._changed = False
+
+    def load(self) -> None:
+        """Read the file. Raises StoreError."""
+        table = self._writer.load(self._file)
+        self._counts = dict(self._counts_in(table))
+        if self._counts:
+            self._version = table.data_version
+
+    def add(self, topic: str, count: int) -> None:
+        """So many more messages wait, or fewer."""
+        metric = self._counts.get(topic)
+        if metric is None:
+            metric = self._counts[topic] = Metric()
+        metric.count += count
+        metric.time_stamp = self._clock.now_ms()
+        self._version = next_version(self._version, self._clock)
+        self._changed = True
+
+    def of(self, topic: str) -> int:
+        metric = self._counts.get(topic)
+        return 0 if metric is None else metric.count
+
+    def persist(self) -> None:
+        """Have the table written if it has changed since the last time."""
+        if self._changed:
+            self._changed = False
+            self._writer.mark(self._file, self.table)
+
+    def table(self) -> T:
+        return self._made(self._counts, self._version)
