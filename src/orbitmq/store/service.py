@@ -116,10 +116,13 @@ class StoreService:
                 await self._flush_once()
                 if not self._waiting:
                     return
-        except Exception as error:
-            # Any error: nobody may be left waiting, and there is nobody else to tell.
-            logger.exception("store %s: a flush failed", self.store.config.store_path_root_dir)
+        except BaseException as error:
+            # Whatever ends it, nobody may be left waiting. An error has nobody else to be told to; what is more
+            # than an error (a cancellation, the end of a simulated machine) goes on its way.
             self._fail_waiting(error)
+            if not isinstance(error, Exception):
+                raise
+            logger.exception("store %s: a flush failed", self.store.config.store_path_root_dir)
         finally:
             self._flushing = None
 
@@ -149,7 +152,7 @@ class StoreService:
             if not future.done():
                 future.set_result(None)
 
-    def _fail_waiting(self, error: Exception) -> None:
+    def _fail_waiting(self, error: BaseException) -> None:
         while self._waiting:
             _, future = self._waiting.popleft()
             if not future.done():
