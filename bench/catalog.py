@@ -5,7 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bench.scenarios import append, clean_open, memory, protocol, queues, read, recovery, scan, sync_flush
+from bench.scenarios import (
+    append,
+    batch_append,
+    clean_open,
+    memory,
+    protocol,
+    queues,
+    read,
+    recovery,
+    scan,
+    sync_flush,
+    timers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,12 +38,14 @@ class Scenario:
 
 SCENARIOS = (
     Scenario("append", "append with dispatch and index, 8 queues", append.run, append.space),
+    Scenario("batch-append", "append batches, with dispatch and index", batch_append.run, batch_append.space),
     Scenario("sync-flush", "append and wait for the disk (SYNC_FLUSH)", sync_flush.run, sync_flush.space),
     Scenario("read", "read units and records", read.run, read.space),
     Scenario("scan", "verify every record of a log", scan.run, scan.space),
     Scenario("recovery", "open a store after a crash", recovery.run, recovery.space),
     Scenario("clean-open", "open a store that was closed", clean_open.run, clean_open.space),
     Scenario("memory", "memory after appending", memory.run, memory.space),
+    Scenario("timers", "memory of messages that wait for their time", timers.run, timers.space),
     Scenario("queues", "50,000 queues beside 8", queues.run, queues.space),
     Scenario("protocol", "frames, headers and answers", protocol.run, protocol.space),
 )
@@ -83,6 +97,12 @@ BARS = (
         "an append of 128 bytes takes at most 10 µs of CPU",
         *("append", "128 B", "CPU per record"),
         limit=10,
+        at_most=True,
+    ),
+    Bar(
+        "an append of 128 bytes in a batch takes at most 2 µs of CPU",
+        *("batch-append", "128 B each", "CPU per record"),
+        limit=2,
         at_most=True,
     ),
     Bar(

@@ -11,6 +11,7 @@ import pytest
 from faults.failing_life import FailingLife
 from orbitmq.protocol.batch import encode_batch
 from orbitmq.store import AppendRefusedError, DiskFaultError, FlushFailedError, MessageStore, PutStatus
+from orbitmq.store.commit_log import WRITTEN_FROM
 from orbitmq.store.service import StoreService
 from orbitmq.testing import ManualClock, MemoryDisk
 from stores import LOG_FILE, SMALLEST_RECORD, SYNC, T0, TOPIC, all_queues, offsets_of, open_small, read_all, send
@@ -216,6 +217,40 @@ def test_a_batch_that_does_not_fit_the_disk_leaves_nothing(disk: MemoryDisk) -> 
     offsets += [appended.offset for appended in store.append_batch(TOPIC, 0, batch)]
     store.flush()
     assert_whole(store, disk, offsets, **SYNC)
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_batch_that_is_written_at_once_is_stored_though_writing_fails(failures: int) -> None:
+    disk = MemoryDisk(seed=3)
+    disk.short_writes(0.7)
+    store = open_small("/store", disk=disk, mapped_file_size_commit_log=1 << 18)
+    items = [(0, b"%d" % number * 100, b"UNIQ_KEY\x01u%d\x02" % number) for number in range(300)]
+    batch = encode_batch(items)
+    assert len(batch) > WRITTEN_FROM
+    offsets = send(store)
+    if failures:
+        disk.fail("pwrite", path_contains="commitlog", times=failures)
+    offsets += [appended.offset for appended in store.append_batch(TOPIC, 0, batch)]
+    offsets += send(store)
+    assert [record.body for record in read_all(store)[1:-1]] == [body for _, body, _ in items]
+    store.flush()
+    assert_whole(store, disk, offsets, mapped_file_size_commit_log=1 << 18)
+
+
+def test_a_long_batch_is_found_by_its_keys_once_the_index_has_room_again(disk: MemoryDisk) -> None:
+    store = open_small("/store", disk=disk, mapped_file_size_commit_log=1 << 20, max_index_num=100)
+    send(store, UNIQ_KEY="before")
+    batch = encode_batch((0, b"m", b"UNIQ_KEY\x01u%d\x02" % number) for number in range(300))
+    disk.fail("create", path_contains="index", times=2)
+    offsets = [appended.offset for appended in store.append_batch(TOPIC, 0, batch)]
+    with pytest.raises(AppendRefusedError, match="cannot extend the index"):
+        send(store)
+    disk.heal()
+    offsets += send(store, UNIQ_KEY="after")
+    assert offsets_of(read_all(store))[1:] == offsets
+    for key in ("before", "u0", "u299", "after"):
+        assert len(store.query(TOPIC, key).records) == 1
+    store.close()
 
 
 def test_log_bytes_of_a_master_that_do_not_fit_the_disk_leave_nothing(disk: MemoryDisk) -> None:

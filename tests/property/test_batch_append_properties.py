@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitmq.protocol.batch import encode_batch
+from orbitmq.store.batch_keys import MANY
 from orbitmq.store.batch_records import FEW
 from orbitmq.testing.disk import MemoryDisk
 from stores import SYNC, TOPIC, open_small
@@ -43,13 +44,28 @@ ALIKE = st.lists(st.binary(min_size=1, max_size=9), min_size=FEW, max_size=3 * F
 )
 """As Spark writes them, whose properties all begin alike."""
 
+_PLAIN = st.lists(
+    st.tuples(st.sampled_from([b"UNIQ_KEY", b"KEYS", b"TAGS", b"k"]), st.sampled_from([b"a", b"bb", b"u1", b"u2"])),
+    max_size=4,
+    unique_by=lambda entry: entry[0],
+).map(lambda entries: text_of(entries, is_ended=True))
+LONG = st.lists(st.tuples(st.integers(0, 9), BODIES, _PLAIN) | ITEMS.map(lambda items: items[0]), min_size=1).map(
+    lambda items: items * -(-MANY // len(items))
+)
+LONG_ALIKE = st.integers(MANY, 3 * MANY).map(
+    lambda count: [
+        (number % 3, b"%08d" % number, b"UNIQ_KEY\x01%032X\x02TAGS\x01t%d\x02" % (number, number % 7))
+        for number in range(count)
+    ]
+)
+"""So many that they are read as columns."""
+
 KEYS = ("a", "b", "u1", "u2", *(f"{number:032X}" for number in range(3)))
 
 
 def store_with(**more: Any) -> MessageStore:
-    return open_small(
-        "/store", disk=MemoryDisk(check_reservations=False), mapped_file_size_commit_log=1 << 14, **more
-    )
+    settings: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 14} | more
+    return open_small("/store", disk=MemoryDisk(check_reservations=False), **settings)
 
 
 def seen(store: MessageStore) -> object:
@@ -59,8 +75,10 @@ def seen(store: MessageStore) -> object:
     queue = store.queues.get(TOPIC, 2)
     units = [queue.read(number, 1) for number in range(queue.first, queue.end)]
     found = {(key, kind): records(store, key, kind) for key in KEYS for kind in ("K", "T")}
+    assert store.index is not None
+    indexed = [(name, bytes(file.mapped.buffer[:])) for name, file in store.index.files()]
     dispatched = store.dispatcher.position, store.dispatcher.last_offset, store.dispatcher.last_store_timestamp
-    return log, units, found, dispatched, queue.next_offset, store.log.last_store_timestamp
+    return log, units, found, indexed, dispatched, queue.next_offset, store.log.last_store_timestamp
 
 
 def records(store: MessageStore, key: str, kind: str) -> list[bytes]:
@@ -101,6 +119,27 @@ def test_a_batch_that_waits_for_a_flush_is_stored_as_its_messages_are(items: Seq
     at_once.append_batch(TOPIC, 2, encode_batch(items))
     for flag, body, properties in items:
         one_by_one.append(TOPIC, 2, body, properties, flag=flag)
+    assert seen(at_once) == seen(one_by_one)
+    for store in (at_once, one_by_one):
+        store.let_go()
+
+
+@given(LONG | LONG_ALIKE, st.sampled_from([V4, V6]), st.integers(0, 5), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_long_batch_is_stored_as_its_messages_are(
+    items: Sequence[Item], born_host: bytes, before: int, is_again: bool
+) -> None:
+    at_once, one_by_one = (store_with(mapped_file_size_commit_log=1 << 18) for _ in range(2))
+    for store in (at_once, one_by_one):
+        for _ in range(before):
+            store.append(TOPIC, 2, b"before", b"UNIQ_KEY\x01u1\x02TAGS\x01a\x02")
+    for _ in range(1 + is_again):
+        appended = at_once.append_batch(TOPIC, 2, encode_batch(items), born_host=born_host)
+        singly = [
+            one_by_one.append(TOPIC, 2, body, properties, flag=flag, born_host=born_host)
+            for flag, body, properties in items
+        ]
+        assert list(appended) == singly
     assert seen(at_once) == seen(one_by_one)
     for store in (at_once, one_by_one):
         store.let_go()

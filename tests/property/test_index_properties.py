@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orbitmq.protocol.java import index_hashes
 from orbitmq.store import index_file
 from orbitmq.store.disk import LocalDisk
 from orbitmq.store.index_file import HEADER_SIZE, IndexFile, IndexHeader, file_size
@@ -183,7 +184,13 @@ records = st.lists(
 )
 
 
-@given(records, st.lists(st.sampled_from(["flush", "reopen", "again", "query", "none"]), max_size=25))
+def keys_of(topic: str, uniq_key: bytes | None, keys: bytes | None, tags: bytes | None) -> list[bytes]:
+    """What the index has of a record, in its order."""
+    found = [*([uniq_key] if uniq_key else []), *[key for key in (keys or b"").split(b" ") if key]]
+    return [f"{topic}#".encode() + key for key in [*found, *([b"T#" + tags] if tags else [])]]
+
+
+@given(records, st.lists(st.sampled_from(["flush", "reopen", "again", "hashes", "query", "none"]), max_size=25))
 @settings(max_examples=40, deadline=None)
 def test_how_records_are_grouped_and_replayed_does_not_change_the_files(
     rows: list[tuple[str, bytes | None, bytes | None, bytes | None]], actions: list[str]
@@ -215,6 +222,10 @@ def test_how_records_are_grouped_and_replayed_does_not_change_the_files(
             elif action == "again":
                 for earlier, row in enumerate(rows[: number + 1]):
                     mixed.add(row[0], earlier * 100, T0 + earlier * 700, *row[1:])
+            elif action == "hashes":
+                for earlier, row in enumerate(rows[: number + 2]):
+                    entries = index_hashes(keys_of(*row))
+                    mixed.add_hashes(entries, np.full(len(entries), earlier * 100), T0 + earlier * 700)
         for topic, uniq_key, keys, tags in rows:
             for key in [uniq_key, *(keys or b"").split(b" ")]:
                 if key:

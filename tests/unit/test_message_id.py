@@ -16,6 +16,7 @@ from orbitmq.protocol.message_id import (
     decode_offset_id,
     decode_unique_id,
     encode_offset_id,
+    join_offset_ids,
     month_start,
 )
 
@@ -187,3 +188,11 @@ def test_the_ids_of_a_java_client_hold_the_time_of_sending(name: str) -> None:
         assert identity.address == bytes.fromhex("fd000000000000000000000000000002")
         compared += 1
     assert compared > 0 or name == "ipv6"
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 100])
+@pytest.mark.parametrize("host", ["127.0.0.1:10911", "[::1]:10911"])
+def test_the_ids_of_a_batch_are_those_of_its_messages(host: str, count: int) -> None:
+    offsets = [number * 0x1234567890AB for number in range(count)]
+    joined = ",".join(encode_offset_id(host_bytes(host), offset) for offset in offsets)
+    assert join_offset_ids(host_bytes(host), offsets) == joined

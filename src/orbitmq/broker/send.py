@@ -33,7 +33,7 @@ from orbitmq.protocol.flags import (
 )
 from orbitmq.protocol.hot import send_fields, send_v2_fields
 from orbitmq.protocol.hot_answers import SendAnswers
-from orbitmq.protocol.message_id import encode_offset_ids
+from orbitmq.protocol.message_id import join_offset_ids
 from orbitmq.protocol.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -47,6 +47,8 @@ from orbitmq.store import AppendRefusedError, PutStatus
 from orbitmq.store.config import FlushDiskType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.flow import SendFlow
     from orbitmq.broker.flushed_answers import FlushedAnswers
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from orbitmq.protocol.message_id import UniqueIdFactory
     from orbitmq.remoting import Answer, Connection, Handler
     from orbitmq.store import Appended, MessageStore
+    from orbitmq.store.batch_items import Ints
 
 DLQ_QUEUES = 1
 
@@ -405,16 +408,17 @@ class SendRequests:
                 topic, queue_id, body, properties, sys_flag=sys_flag, born_timestamp=born,
                 born_host=connection.state, reconsume_times=reconsumed,
             )  # fmt: skip
-            offsets, size, queue_offset = [one.offset], one.size, one.queue_offset
+            places: Sequence[int] | Ints = [one.offset]
+            size, queue_offset = one.size, one.queue_offset
             told["batchUniqId"] = unique_key.decode("utf-8", "replace")
         else:
             many = self._store.append_batch(
                 topic, queue_id, body, sys_flag=sys_flag, born_timestamp=born, born_host=connection.state,
                 reconsume_times=reconsumed,
             )  # fmt: skip
-            offsets, size, queue_offset = many.offsets, many.size, many[0].queue_offset
-        self._count_put(topic, queue_id, len(offsets), size)
-        told["msgId"] = ",".join(encode_offset_ids(self._store.log.store_host, offsets))
+            places, size, queue_offset = many.places, many.size, many[0].queue_offset
+        self._count_put(topic, queue_id, len(places), size)
+        told["msgId"] = join_offset_ids(self._store.log.store_host, places)
         told["queueId"] = str(queue_id)
         told["queueOffset"] = str(queue_offset)
         request = Command.of((serialize_type, b"", b""), header)

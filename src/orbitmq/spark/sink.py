@@ -41,6 +41,7 @@ from orbitmq.spark.sink_ids import Origin
 from orbitmq.spark.sink_options import SinkOptions
 from orbitmq.spark.sink_rows import RowEncoder
 from orbitmq.spark.sink_sending import TaskSending
+from orbitmq.spark.worker_memory import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -68,6 +69,7 @@ class Written(WriterCommitMessage):
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchTopicWriter:
     """The writer of ``df.write.format("orbitmq")``. Raises OptionError."""
+    settle()
     if overwrite:
         raise OptionError('a topic cannot be overwritten, only appended to: say mode("append")')
     checked = SinkOptions.of(options)
@@ -80,6 +82,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     In output mode ``complete`` every batch holds the whole result, and all of it is appended, as by Spark's writer
     for Kafka.
     """
+    settle()
     checked = SinkOptions.of(options)
     return StreamTopicWriter(checked, SinkColumns.of(schema, checked))
 
@@ -146,6 +149,7 @@ def write_task(
     options: SinkOptions, columns: SinkColumns, origin: Origin, batches: Iterable[pa.RecordBatch]
 ) -> Written:
     """Write the rows of one task. Raises OrbitMQError; then nothing of it is on its way any more."""
+    settle()
     encoder = RowEncoder(columns, options)
     with connected(options) as connection:
         chunker = Chunker(origin, options, connection.queues)
@@ -174,6 +178,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _tell(messages: list[WriterCommitMessage | None], what: str) -> None:
+    settle()  # the worker that ends writes does nothing else
     written = [message for message in messages if isinstance(message, Written)]
     log.info(
         "%s is done: %d rows in %d chunks, of which %d were there already",

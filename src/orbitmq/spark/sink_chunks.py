@@ -36,7 +36,7 @@ _HEAD = np.dtype([("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">
 _BEFORE_BODY = _HEAD.itemsize
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
-_ID_COLUMNS = np.arange(ID_SIZE)
+_ID = np.dtype((np.void, ID_SIZE))
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
@@ -233,11 +233,13 @@ class _Items:
     def write_ids(self, digest: bytes, begin: int, end: int) -> None:
         """Put made ids in the places of rows that have none of their own."""
         at = self._properties_at[begin:end] + len(ID_START)
-        ids = made_ids(digest, end - begin)
+        ids = made_ids(digest, end - begin).view(_ID)[:, 0]
         if self._own is not None:
             made = ~self._own[begin:end]
             at, ids = at[made], ids[made]
-        self._joined[at[:, None] + _ID_COLUMNS] = ids
+        # Every place of the bytes as one where an id could be, so that each id is copied at once.
+        places: npt.NDArray[np.void] = np.ndarray((len(self._joined) - ID_SIZE + 1,), _ID, self._joined, 0, (1,))
+        places[at] = ids
 
     def alone(self, row: int, made: bytes) -> Alone:
         """One row by itself."""

@@ -31,7 +31,7 @@ LEAST_BYTES, MOST_BYTES = 1 << 10, 1 << 30
 
 DEFAULT_GROUP = "ORBITMQ_SPARK"
 
-ADDED_BY_SPARK = frozenset({"path", "checkpointlocation"})
+ADDED_BY_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
 """What Spark puts among the options of a format by itself."""
 
 WRITING = (

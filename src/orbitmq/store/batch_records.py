@@ -17,27 +17,24 @@ from orbitmq.protocol.flags import BORN_HOST_V6, STORE_HOST_V6
 from orbitmq.protocol.properties import find
 from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2
 from orbitmq.protocol.record_columns import head_fields
+from orbitmq.store.batch_items import BODY_AT, BODY_SIZE_AT, FLAG_AT, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy as np
     import numpy.typing as npt
+
+    from orbitmq.store.batch_items import BatchItems, Ints
 else:
     np = lazy_module("numpy")
 
 FEW = 8
 """Fewer items are appended one by one, which then is as fast."""
 
-_FLAG_AT = 12
-_BODY_SIZE_AT = 16
-_BODY_AT = 20
-
 
 def encode_records(
-    batch: bytes,
-    starts: Sequence[int],
-    body_ends: Sequence[int],
+    items: BatchItems,
     *,
     topic_field: bytes,
     version_2: bool,
@@ -50,24 +47,19 @@ def encode_records(
     store_timestamp: int,
     store_host: bytes,
     reconsume_times: int,
-) -> tuple[bytes, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The records of the items that begin and whose bodies end at these places, their offsets and their sizes."""
-    begins = np.array(starts, np.int64)
-    ends = np.append(begins[1:], len(batch))
-    count = len(begins)
+) -> tuple[memoryview, Ints, Ints]:
+    """The records of these items side by side, their offsets and their sizes."""
+    count = len(items)
     kind = _head_type(len(born_host), len(store_host))
     heads = np.zeros(count, kind)
     # All of an item but size, magic, CRC and flag goes into the record.
-    sizes = ends - begins - _BODY_SIZE_AT + kind.itemsize + len(topic_field)
+    sizes = items.ends - items.starts - BODY_SIZE_AT + kind.itemsize + len(topic_field)
     offsets = physical_offset + np.cumsum(sizes) - sizes
     heads["size"] = sizes
     heads["magic"] = MAGIC_V2 if version_2 else MAGIC_V1
-    view = memoryview(batch)
-    crcs = [crc32(view[start + _BODY_AT : end]) for start, end in zip(starts, body_ends, strict=True)]
-    heads["crc"] = np.array(crcs, np.uint32) & np.uint32(MASK)
+    heads["crc"] = np.fromiter(map(crc32, _bodies(items)), np.uint32, count) & np.uint32(MASK)
     heads["queue_id"] = queue_id
-    flags_at = begins[:, None] + np.arange(_FLAG_AT, _BODY_SIZE_AT)
-    heads["flag"] = np.frombuffer(batch, np.uint8)[flags_at].view(">i4")[:, 0]
+    heads["flag"] = pieces(np.frombuffer(items.batch, np.uint8), items.starts + FLAG_AT, 4).view(">i4")
     heads["queue_offset"] = queue_offset + np.arange(count)
     heads["physical_offset"] = offsets
     hosts = (BORN_HOST_V6 if len(born_host) == 20 else 0) | (STORE_HOST_V6 if len(store_host) == 20 else 0)
@@ -77,14 +69,42 @@ def encode_records(
     heads["store_timestamp"] = store_timestamp
     heads["store_host"] = np.void(store_host)
     heads["reconsume_times"] = reconsume_times
+    return (_joined_alike if items.is_alike else _joined)(items, heads, topic_field), offsets, sizes
+
+
+def _bodies(items: BatchItems) -> Iterable[bytes]:
+    if not items.is_alike:
+        return _cut(items.batch, (items.starts + BODY_AT).tolist(), items.body_ends.tolist())
+    bodies = np.ascontiguousarray(items.table[:, BODY_AT : int(items.body_ends[0])])
+    if not bodies.shape[1]:
+        return itertools.repeat(b"", len(items))
+    lines: list[bytes] = bodies.view(f"V{bodies.shape[1]}")[:, 0].tolist()
+    return lines
+
+
+def _joined_alike(items: BatchItems, heads: npt.NDArray[np.void], topic_field: bytes) -> memoryview:
+    """The records of items that are alike: columns of bytes, copied as such."""
+    table, body_end = items.table, int(items.body_ends[0])
+    head, topic = heads.dtype.itemsize, len(topic_field)
+    body = head + body_end - BODY_SIZE_AT
+    records = np.empty((len(items), body + topic + table.shape[1] - body_end), np.uint8)
+    records[:, :head] = heads.view(np.uint8).reshape(-1, head)
+    records[:, head:body] = table[:, BODY_SIZE_AT:body_end]
+    records[:, body : body + topic] = np.frombuffer(topic_field, np.uint8)
+    records[:, body + topic :] = table[:, body_end:]
+    return records.reshape(-1).data
+
+
+def _joined(items: BatchItems, heads: npt.NDArray[np.void], topic_field: bytes) -> memoryview:
+    body_ends = items.body_ends.tolist()
     parts = zip(
-        heads.view(f"V{kind.itemsize}").tolist(),
-        _cut(batch, (begins + _BODY_SIZE_AT).tolist(), body_ends),
+        heads.view(f"V{heads.dtype.itemsize}").tolist(),
+        _cut(items.batch, (items.starts + BODY_SIZE_AT).tolist(), body_ends),
         itertools.repeat(topic_field),
-        _cut(batch, body_ends, ends.tolist()),
+        _cut(items.batch, body_ends, items.ends.tolist()),
         strict=False,
     )
-    return b"".join(itertools.chain.from_iterable(parts)), offsets, sizes
+    return memoryview(b"".join(itertools.chain.from_iterable(parts)))
 
 
 def _cut(data: bytes, starts: Iterable[int], ends: Iterable[int]) -> Iterable[bytes]:
@@ -98,9 +118,9 @@ def _head_type(born: int, store: int) -> np.dtype[np.void]:
     return np.dtype(head_fields(born, store)[:-1])
 
 
-def properties_of_items(batch: bytes, starts: Sequence[int], body_ends: Sequence[int]) -> list[bytes]:
+def properties_of_items(items: BatchItems) -> list[bytes]:
     """The properties of each item."""
-    return list(_cut(batch, [end + 2 for end in body_ends], itertools.chain(starts[1:], (len(batch),))))
+    return list(_cut(items.batch, items.properties_starts.tolist(), items.ends.tolist()))
 
 
 def values_in(batch: bytes, properties: Sequence[bytes], name: bytes) -> list[bytes | None]:
@@ -124,7 +144,7 @@ def values_in(batch: bytes, properties: Sequence[bytes], name: bytes) -> list[by
     return found
 
 
-def units_of(offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], codes: Sequence[int]) -> bytes:
+def units_of(offsets: Ints, sizes: Ints, codes: Sequence[int] | Ints) -> bytes:
     """The units of a consume queue that lead to these records."""
     units = np.empty(len(offsets), np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")]))
     units["offset"] = offsets

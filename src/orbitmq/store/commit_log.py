@@ -21,6 +21,7 @@ from orbitmq.protocol.record import (
     crc_property_of,
 )
 from orbitmq.store.errors import AppendRefusedError, PutStatus
+from orbitmq.store.unit_files import write_fully
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +33,13 @@ RESERVE_STEP = 16 * 1024 * 1024
 """Disk space is taken in steps of this size ahead of the write position.
 
 A whole file at once would be simpler, but a test that opens a broker would then take a gigabyte.
+"""
+
+WRITTEN_FROM = 64 * 1024
+"""From this size on bytes are written to the file and not stored into its map.
+
+The first store to a page of the map lets the kernel read it and its neighbours, as zeros; to write whole pages it
+does not. That takes a third off the cost of a long batch, but two system calls more.
 """
 
 _GONE_HOSTS = ~(BORN_HOST_V6 | STORE_HOST_V6)
@@ -189,10 +197,21 @@ class CommitLog:
                 room = self.file_size
             piece = rest[:room]
             self._reserve(self._position + len(piece))
-            self._buffer[self._position : self._position + len(piece)] = piece
+            if len(piece) < WRITTEN_FROM or self._pool_size or not self._is_written(piece):
+                self._buffer[self._position : self._position + len(piece)] = piece
             self._position += len(piece)
             rest = rest[len(piece) :]
         return start
+
+    def _is_written(self, piece: memoryview) -> bool:
+        """Write a piece to the file, where the map shows it; False if it still has to be stored there."""
+        assert self._file is not None
+        try:
+            write_fully(self.files.disk, self._file.path, self._position, piece)
+        except OSError:
+            # Storing cannot fail, because the space is owned. A disk that is in trouble shows it when it is synced.
+            return False
+        return True
 
     def make_room(self, size: int) -> None:
         """Make sure that the next ``size`` bytes of records land in one file without a gap."""

@@ -9,7 +9,8 @@ from orbitmq.protocol.flags import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_RO
 from orbitmq.protocol.java import decode_utf8, tags_code
 from orbitmq.protocol.names import LMQ_PREFIX
 from orbitmq.protocol.properties import find, index_fields
-from orbitmq.store.batch_records import units_of, values_in
+from orbitmq.store.batch_keys import MANY, BatchKeys
+from orbitmq.store.batch_records import properties_of_items, units_of, values_in
 from orbitmq.store.config import delay_levels
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.errors import AppendRefusedError, DiskFaultError
@@ -19,9 +20,7 @@ from orbitmq.store.unit_files import TAIL_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-    import numpy.typing as npt
-
+    from orbitmq.store.batch_items import BatchItems, Ints
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.key_index import KeyIndex
     from orbitmq.store.log_files import LogFiles
@@ -108,34 +107,36 @@ class Dispatcher:
         topic: Topic,
         queue: Queue,
         queue_offset: int,
-        offsets: npt.NDArray[np.int64],
-        sizes: npt.NDArray[np.int64],
+        offsets: Ints,
+        sizes: Ints,
         store_timestamp: int,
-        batch: bytes,
-        properties: list[bytes],
+        items: BatchItems,
     ) -> None:
         """Enter the records of a batch, which ``takes_batch``. Errors of the disk are kept, as by ``dispatch``."""
         assert isinstance(queue, ConsumeQueue)
-        tags = values_in(batch, properties, b"TAGS")
-        codes = {tag: tags_code(tag) if tag else 0 for tag in set(tags)}
-        each_code = [codes[tag] for tag in tags]
-        places = offsets.tolist()
-        self.last_offset = places[-1]
+        keys = BatchKeys.of(items) if len(items) >= MANY and topic.name.isascii() else None
+        properties = properties_of_items(items) if keys is None else []
+        tags = values_in(items.batch, properties, b"TAGS") if keys is None else []
+        codes = _tags_codes(tags) if keys is None else keys.tags_codes()
+        self.last_offset = int(offsets[-1])
         self.last_store_timestamp = store_timestamp
-        queue.put_many(queue_offset, units_of(offsets, sizes, each_code), int(offsets[-1] + sizes[-1]))
-        self._note(queue, each_code[-1], store_timestamp)
-        keys = values_in(batch, properties, b"KEYS")
-        unique_keys = values_in(batch, properties, b"UNIQ_KEY")
+        queue.put_many(queue_offset, units_of(offsets, sizes, codes), int(offsets[-1] + sizes[-1]))
+        self._note(queue, int(codes[-1]), store_timestamp)
         if self.index is None or self.index_gap is not None:
             return
-        add, name = self.index.add, topic.name
-        for place, unique_key, key, tag in zip(places, unique_keys, keys, tags, strict=True):
-            try:
-                add(name, place, store_timestamp, unique_key, key, tag)
-            except DiskFaultError as error:
-                self.fault = error
-                self.index_gap = place
+        place = int(offsets[0])
+        try:
+            if keys is not None:
+                rows, hashes = keys.index_entries(topic.name)
+                self.index.add_hashes(hashes, offsets[rows], store_timestamp)
                 return
+            unique_keys = values_in(items.batch, properties, b"UNIQ_KEY")
+            texts = zip(unique_keys, values_in(items.batch, properties, b"KEYS"), tags, strict=True)
+            for place, (unique_key, key, tag) in zip(offsets.tolist(), texts, strict=True):
+                self.index.add(topic.name, place, store_timestamp, unique_key, key, tag)
+        except DiskFaultError as error:
+            self.fault = error
+            self.index_gap = place
 
     def dispatch_seen(self, seen: Seen, *, to_index: bool = True) -> None:
         """Enter a record found by walking the log."""
@@ -266,6 +267,11 @@ class Dispatcher:
                 continue
             if isinstance(queue, ConsumeQueue) and queue.put(int(queue_offset), offset, size, code):
                 self._note(queue, code, store_timestamp)
+
+
+def _tags_codes(tags: list[bytes | None]) -> list[int]:
+    codes = {tag: tags_code(tag) if tag else 0 for tag in set(tags)}
+    return [codes[tag] for tag in tags]
 
 
 def _batch_count(properties: bytes) -> int:

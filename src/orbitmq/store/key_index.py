@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING
 from orbitmq.lazily import lazy_module
 from orbitmq.protocol.java import decode_utf8, index_hash, index_hashes
 from orbitmq.store.errors import DiskFaultError, FlushFailedError
-from orbitmq.store.index_file import FEW, HEADER_SIZE, IndexFile, IndexHeader, check_size
+from orbitmq.store.index_file import HEADER_SIZE, IndexFile, IndexHeader, check_size
 from orbitmq.store.index_part import IndexPart, IndexSync
+from orbitmq.store.index_pending import next_round
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     import numpy.typing as npt
 
     from orbitmq.store.clock import Clock
     from orbitmq.store.disk import Disk
-    from orbitmq.store.index_file import IndexEntry
+    from orbitmq.store.index_file import IndexEntry, Ints
+    from orbitmq.store.index_pending import Pending, Property, Text
 else:
     np = lazy_module("numpy")
 
@@ -39,14 +41,7 @@ TAG_TYPE = "T"
 
 _NAME = re.compile(r"[0-9]{17}")
 
-_ROUND = 8192
-"""Keys put in one go; hashing pads them to the longest, so this bounds memory to some 20 MB."""
-
-Text = str | bytes
-Property = bytes | None
 _NO_LIMIT = 1 << 63
-
-_Pending = tuple[Text, int, int, Property, Property, Property]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,7 +83,7 @@ class KeyIndex:
         self._entries = entries
         self._max_mapped = max_mapped
         self._parts: list[IndexPart] = []
-        self._pending: list[_Pending] = []
+        self._pending: list[Pending] = []
         self._uses = 0
         self._names_changed = False
         self.sync_failed = False
@@ -208,67 +203,43 @@ class KeyIndex:
         """
         pending = self._pending
         while pending:
-            keys, offsets, timestamps, counts = self._next_round(pending)
-            if keys:
-                self._put(keys, offsets, timestamps, counts)
-            del pending[: len(counts)]
+            taken = next_round(pending, self.end_offset, self._count_at_end)
+            if taken.keys:
+                self._put(index_hashes(taken.keys), taken.each(taken.offsets), taken.each(taken.timestamps))
+            del pending[: len(taken.counts)]
 
-    def _next_round(self, pending: list[_Pending]) -> tuple[list[bytes], list[int], list[int], list[int]]:
-        """The keys of the oldest pending records, and of each record the offset, time and number of keys."""
-        out: list[bytes] = []
-        offsets: list[int] = []
-        timestamps: list[int] = []
-        counts: list[int] = []
-        append = out.append
-        prefixes: dict[str | bytes, bytes] = {}
+    def add_hashes(self, hashes: npt.NDArray[np.int32], offsets: Ints, store_timestamp: int) -> None:
+        """Put many keys of records stored at one time, of which only the hashes are told and for each its record.
+
+        What was added before is put first. If the disk refuses anything, nothing of this is put.
+        """
+        self.flush_pending()
         stored_end = self.end_offset
-        end = stored_end - 1
-        total = 0
-        for topic, offset, timestamp, uniq_key, keys, tags in pending:
-            offsets.append(offset)
-            timestamps.append(timestamp)
-            if offset > end:
-                prefix = prefixes.get(topic)
-                if prefix is None:
-                    encoded = topic if isinstance(topic, bytes) else topic.encode("utf-8", "replace")
-                    prefix = prefixes[topic] = encoded + b"#"
-                if uniq_key:
-                    append(prefix + uniq_key)
-                if keys:
-                    if b" " in keys:
-                        out.extend([prefix + key for key in keys.split(b" ") if key])
-                    else:
-                        append(prefix + keys)
-                if tags:
-                    append(prefix + b"T#" + tags)
-                if offset == stored_end:
-                    # A record whose keys were split over two files, of which only the first survived.
-                    del out[total : total + self._count_at_end(offset)]
-                if len(out) > total:
-                    end = offset
-            counts.append(len(out) - total)
-            total = len(out)
-            if total >= _ROUND:
-                break
-        return out, offsets, timestamps, counts
+        if len(offsets) and int(offsets[0]) <= stored_end:
+            # Records that are there already, the last of them perhaps with only the first of its keys.
+            first = int(np.searchsorted(offsets, stored_end))
+            of_last = int(np.searchsorted(offsets, stored_end, side="right")) - first
+            first += min(of_last, self._count_at_end(stored_end)) if of_last else 0
+            hashes, offsets = hashes[first:], offsets[first:]
+        if len(hashes):
+            self._put(hashes, offsets, np.full(len(hashes), store_timestamp))
 
-    def _put(self, keys: list[bytes], offsets: list[int], timestamps: list[int], counts: list[int]) -> None:
-        hashes = index_hashes(keys)
-        each_offset = _repeat(offsets, counts, len(keys))
-        each_timestamp = _repeat(timestamps, counts, len(keys))
+    def _put(
+        self, hashes: npt.NDArray[np.int32], offsets: Sequence[int] | Ints, timestamps: Sequence[int] | Ints
+    ) -> None:
         # All space is taken before the first byte is stored, so that a refusal leaves everything as it was.
         start = 0
-        for part, share in self._make_room(len(keys)):
+        for part, share in self._make_room(len(hashes)):
             file = part.file
             assert file is not None
             if part not in self._parts[-1:]:
                 file.inherit(self._newest)
                 self._parts.append(part)
             stop = start + share
-            file.put(hashes[start:stop], each_offset[start:stop], each_timestamp[start:stop])
+            file.put(hashes[start:stop], offsets[start:stop], timestamps[start:stop])
             part.dirty |= share > 0
             start = stop
-        assert start == len(keys)
+        assert start == len(hashes)
 
     def _make_room(self, count: int) -> list[tuple[IndexPart, int]]:
         """Files with space for this many entries, of which all but perhaps the first are new."""
@@ -480,12 +451,6 @@ class KeyIndex:
                 f"cannot {doing} the index in {self._directory}: {error.strerror or error}; free space or repair "
                 "the disk, the messages are safe in the commit log"
             ) from error
-
-
-def _repeat(values: list[int], counts: list[int], total: int) -> list[int] | npt.NDArray[np.int64]:
-    if total <= FEW:
-        return [value for value, count in zip(values, counts, strict=True) for _ in range(count)]
-    return np.repeat(np.array(values, np.int64), counts)
 
 
 def _decode(text: Text) -> str:
