@@ -1,7 +1,8 @@
-"""A test that hangs ends, also when a library runs it again."""
+"""What holds for all rings: a test that hangs ends, and what runs in one process when there are several."""
 
 from __future__ import annotations
 
+import pathlib
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+HERE = pathlib.Path(__file__).parent
+WHOLE_RINGS = ("spark", "conformance")
 AGAIN_SECONDS = 20
 
 
@@ -24,3 +27,14 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
     if settings.method == "signal" and signal.getitimer(signal.ITIMER_REAL)[0] > 0:
         signal.setitimer(signal.ITIMER_REAL, settings.timeout, AGAIN_SECONDS)
     return told
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts Spark, or real peers, starts them once: such a ring is one process's. Others go file by file.
+
+    So the two rings that wait most run side by side.
+    """
+    for item in items:
+        ring, *_ = item.path.relative_to(HERE).parts
+        group = ring if ring in WHOLE_RINGS else str(item.path.relative_to(HERE))
+        item.add_marker(pytest.mark.xdist_group(group))

@@ -1,4 +1,4 @@
-"""Databases of users: files of SQLite, and a real PostgreSQL that is started for the tests."""
+"""Databases of users: files of SQLite, and a real PostgreSQL or MariaDB that is started for the tests."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE = 30.0
-KINDS = ("sqlite", "postgresql")
+KINDS = ("sqlite", "postgresql", "mariadb")
 
 _numbers = itertools.count()
 
 
 @contextlib.contextmanager
 def databases(kind: str) -> Iterator[Databases]:
-    """Databases of a kind, as many as are asked for. Skips the test where PostgreSQL is not installed."""
+    """Databases of a kind, as many as are asked for. Skips the test where the server of that is not installed."""
     if kind == "sqlite":
         yield Databases(None)
         return
-    with _postgresql() as server:
+    with _postgresql() if kind == "postgresql" else _mariadb() as server:
         yield Databases(server)
 
 
@@ -40,8 +40,8 @@ class Databases:
     """Where new databases come from."""
 
     def __init__(self, server: str | None) -> None:
-        """``server`` is the address of a PostgreSQL; None for files of SQLite."""
-        self._server = server
+        """``server`` is the address of a database of a server; None for files of SQLite."""
+        self._server = None if server is None else sa.make_url(server)
 
     def new(self, folder: Path) -> str:
         """The address of an empty database."""
@@ -52,7 +52,7 @@ class Databases:
         with engine.connect() as connection:
             connection.execute(sa.text(f"CREATE DATABASE {name}"))
         engine.dispose()
-        return self._server.replace("/postgres?", f"/{name}?")
+        return self._server.set(database=name).render_as_string(hide_password=False)
 
 
 @contextlib.contextmanager
@@ -71,58 +71,87 @@ def _postgresql() -> Iterator[str]:
     if postgres is None:
         pytest.skip("PostgreSQL is not installed (Debian's package postgresql)")
     programs = os.path.dirname(postgres)
-    user = _user()
+    with _home("postgresql", "postgres") as (folder, user):
+        data = os.path.join(folder, "data")
+        _make(
+            [f"{programs}/initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
+            folder,
+            user,
+        )
+        settings = ("listen_addresses=", f"unix_socket_directories={folder}", "fsync=off", "max_connections=50")
+        command = [f"{programs}/postgres", "-D", data, *(part for one in settings for part in ("-c", one))]
+        url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        with _running(command, folder, user, os.path.join(folder, ".s.PGSQL.5432"), url):
+            yield url
+
+
+@contextlib.contextmanager
+def _mariadb() -> Iterator[str]:
+    # Where Debian has it, which is not in everybody's PATH.
+    mariadbd = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
+    install = shutil.which("mariadb-install-db")
+    if mariadbd is None or install is None:
+        pytest.skip("MariaDB is not installed (Debian's package mariadb-server)")
+    pytest.importorskip("pymysql", reason="its driver is not installed (PyMySQL)")
+    with _home("mariadb", "mysql") as (folder, user):
+        data, socket = os.path.join(folder, "data"), os.path.join(folder, "socket")
+        own = ["--no-defaults", f"--datadir={data}", "--innodb-log-file-size=16M"]
+        _make([install, *own, "--auth-root-authentication-method=normal", "--skip-test-db"], folder, user)
+        command = [mariadbd, *own, f"--socket={socket}", f"--pid-file={folder}/pid", "--skip-networking"]
+        command += ["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M"]
+        # As it is set up at most of its users, and at all of MySQL's since version 8.
+        command += ["--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"]
+        url = f"mariadb+pymysql://root@/mysql?unix_socket={socket}"
+        with _running(command, folder, user, socket, url):
+            yield url
+
+
+@contextlib.contextmanager
+def _home(kind: str, owner: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A folder for a server, and as whom to start it: none wants to be started by root."""
+    user: dict[str, Any] = {}
+    if os.getuid() == 0:
+        for name in (owner, "nobody"):
+            with contextlib.suppress(KeyError):
+                user = {"user": name, "group": pwd.getpwnam(name).pw_gid, "extra_groups": []}
+                break
+        else:
+            pytest.skip("database servers do not run as root, and there is no user to run them as")
     # Not below pytest's folder, which nobody but the user who runs the tests may enter.
-    folder = tempfile.mkdtemp(prefix="orbitmq-postgresql-")
+    folder = tempfile.mkdtemp(prefix=f"orbitmq-{kind}-")
     try:
         if user:
             shutil.chown(folder, user["user"], user["group"])
-        data = os.path.join(folder, "data")
-        subprocess.run(
-            [f"{programs}/initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
-            check=True,
-            capture_output=True,
-            cwd=folder,
-            **user,
-        )
-        settings = ("listen_addresses=", f"unix_socket_directories={folder}", "fsync=off", "max_connections=50")
-        with open(os.path.join(folder, "log"), "wb") as log:
-            server = subprocess.Popen(
-                [f"{programs}/postgres", "-D", data, *(part for one in settings for part in ("-c", one))],
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-                **user,
-            )
-        try:
-            url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
-            _wait_for(server, url)
-            yield url
-        finally:
-            server.terminate()
-            server.wait(PATIENCE)
+        yield folder, user
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _user() -> dict[str, Any]:
-    """As whom to start it: it refuses to be started by root."""
-    if os.getuid() != 0:
-        return {}
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            return {"user": name, "group": pwd.getpwnam(name).pw_gid, "extra_groups": []}
-    pytest.skip("PostgreSQL does not run as root, and there is no user to run it as")
+def _make(command: list[str], folder: str, user: dict[str, Any]) -> None:
+    subprocess.run(command, check=True, capture_output=True, cwd=folder, **user)
 
 
-def _wait_for(server: subprocess.Popen[bytes], url: str) -> None:
+@contextlib.contextmanager
+def _running(command: list[str], folder: str, user: dict[str, Any], socket: str, url: str) -> Iterator[None]:
+    """A server that answers at an address."""
+    with open(os.path.join(folder, "log"), "wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **user)
+    try:
+        _wait_for(server, socket, url)
+        yield
+    finally:
+        server.terminate()
+        server.wait(PATIENCE)
+
+
+def _wait_for(server: subprocess.Popen[bytes], socket: str, url: str) -> None:
     until = time.monotonic() + PATIENCE
     with engine_at(url) as engine:
         while True:
-            assert server.poll() is None, "PostgreSQL does not start"
-            try:
-                with engine.connect():
+            assert server.poll() is None, "the database does not start"
+            # Not before: PyMySQL forgets to close what it could not connect.
+            if os.path.exists(socket):
+                with contextlib.suppress(sa.exc.OperationalError), engine.connect():
                     return
-            except sa.exc.OperationalError:
-                assert time.monotonic() < until, "PostgreSQL does not answer"
-                time.sleep(0.05)
+            assert time.monotonic() < until, "the database does not answer"
+            time.sleep(0.05)

@@ -22,17 +22,34 @@ from orbitmq.idempotent import (
 )
 from orbitmq.idempotent import once as once_module
 from orbitmq.outbox import Outbox
-from user_databases import engine_at
+from user_databases import KINDS, databases, engine_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from user_databases import Databases
+
 records = ConsumedMessages()
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def server(request: pytest.FixtureRequest) -> Iterator[Databases]:
+    with databases(request.param) as made:
+        yield made
+
+
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[sa.Engine]:
+def engine(server: Databases, tmp_path: Path) -> Iterator[sa.Engine]:
+    with engine_at(server.new(tmp_path)) as made:
+        records.create_table(made)
+        work.create(made)
+        yield made
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[sa.Engine]:
+    """For what is the same in all of them, and needs a driver for asyncio."""
     with engine_at(f"sqlite:///{tmp_path / 'shop.db'}") as made:
         records.create_table(made)
         work.create(made)
@@ -353,12 +370,12 @@ async def test_a_handler_that_is_cancelled_leaves_its_message_new(engine: sa.Eng
     assert state(engine, "A") is State.NEW
 
 
-async def test_coroutine_functions_get_connections_and_sessions_of_asyncio(engine: sa.Engine) -> None:
+async def test_coroutine_functions_get_connections_and_sessions_of_asyncio(sqlite: sa.Engine) -> None:
     pytest.importorskip("greenlet", reason="SQLAlchemy for asyncio needs greenlet")
     pytest.importorskip("aiosqlite", reason="SQLite for asyncio needs aiosqlite")
     from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
-    theirs = create_async_engine(engine.url.set(drivername="sqlite+aiosqlite"))
+    theirs = create_async_engine(sqlite.url.set(drivername="sqlite+aiosqlite"))
     fails = True
 
     async def note_async(message: ReceivedMessage, connection: Any) -> ConsumeResult | None:
@@ -385,7 +402,7 @@ async def test_coroutine_functions_get_connections_and_sessions_of_asyncio(engin
             idempotent(theirs, group=GROUP)(note)
     finally:
         await theirs.dispose()
-    assert done(engine) == ["0", "1"]
+    assert done(sqlite) == ["0", "1"]
 
 
 async def _nothing(_: ReceivedMessage) -> None:

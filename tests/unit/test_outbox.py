@@ -17,18 +17,34 @@ from orbitmq.outbox import OUTBOX_ID, Outbox, outbox_table
 from orbitmq.outbox.rows import TakenMessage, row_of
 from orbitmq.protocol.message_id import decode_unique_id
 from orbitmq.user_database import UnsupportedDatabaseError, check_supported
-from user_databases import engine_at
+from user_databases import KINDS, databases, engine_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from user_databases import Databases
+
 outbox = Outbox()
 table = outbox.table
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def server(request: pytest.FixtureRequest) -> Iterator[Databases]:
+    with databases(request.param) as made:
+        yield made
+
+
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[sa.Engine]:
+def engine(server: Databases, tmp_path: Path) -> Iterator[sa.Engine]:
+    with engine_at(server.new(tmp_path)) as made:
+        outbox.create_table(made)
+        yield made
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[sa.Engine]:
+    """For what is the same in all of them, and needs a driver for asyncio."""
     with engine_at(f"sqlite:///{tmp_path / 'shop.db'}") as made:
         outbox.create_table(made)
         yield made
@@ -201,12 +217,12 @@ def test_without_sqlalchemy_one_is_told_what_to_install(package: str) -> None:
     assert done.stderr.splitlines()[-1].endswith("SQLAlchemy 2 is not installed: pip install orbitmq[sql]")
 
 
-async def test_connections_and_sessions_of_asyncio_are_awaited(engine: sa.Engine) -> None:
+async def test_connections_and_sessions_of_asyncio_are_awaited(sqlite: sa.Engine) -> None:
     pytest.importorskip("greenlet", reason="SQLAlchemy for asyncio needs greenlet")
     pytest.importorskip("aiosqlite", reason="SQLite for asyncio needs aiosqlite")
     from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
-    theirs = create_async_engine(engine.url.set(drivername="sqlite+aiosqlite"))
+    theirs = create_async_engine(sqlite.url.set(drivername="sqlite+aiosqlite"))
     try:
         async with theirs.begin() as connection:
             await connection.run_sync(outbox.create_table)
@@ -219,5 +235,5 @@ async def test_connections_and_sessions_of_asyncio_are_awaited(engine: sa.Engine
             await outbox.add(session, Message("orders", b"not committed"))
     finally:
         await theirs.dispose()
-    assert bodies(engine) == [b"1", b"2", b"3", b"4"]
-    assert taken(engine)[0].message_id == message_id
+    assert bodies(sqlite) == [b"1", b"2", b"3", b"4"]
+    assert taken(sqlite)[0].message_id == message_id

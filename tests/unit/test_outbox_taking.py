@@ -12,7 +12,7 @@ from orbitmq.outbox import Outbox, RelayConfig, RelayOptions
 from orbitmq.outbox import taking as taking_module
 from orbitmq.outbox.settling import Failure, Outcome, Settling
 from orbitmq.outbox.taking import Taking
-from user_databases import engine_at
+from user_databases import KINDS, databases, engine_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from orbitmq.outbox.rows import TakenMessage
+    from user_databases import Databases
 
 outbox = Outbox()
 table = outbox.table
@@ -59,9 +60,15 @@ class Taker:
         return [one.message.body.decode() for one in every]
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def server(request: pytest.FixtureRequest) -> Iterator[Databases]:
+    with databases(request.param) as made:
+        yield made
+
+
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    with engine_at(f"sqlite:///{tmp_path / 'shop.db'}") as made:
+def engine(server: Databases, tmp_path: Path) -> Iterator[sa.Engine]:
+    with engine_at(server.new(tmp_path)) as made:
         outbox.create_table(made)
         yield made
 

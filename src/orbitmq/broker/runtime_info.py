@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 NO_POOL = 2**31 - 1
 """The free buffers of a transient pool that is not used."""
 
+TIMER_BOUNDS = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
+"""Seconds: the ends of the ranges of time that messages which wait are counted in."""
 
 NOTABLE_LAG_MS = 100
 
@@ -162,7 +164,15 @@ class RuntimeInfo:
             "timerCongestNum": str(0 if timer is None else timer.waiting),
             "timerEnqueueTps": java_double(entered),
             "timerDequeueTps": java_double(delivered),
+            **({} if timer is None or not timer.waiting else {"timerMessageSnapshot": self._due_within(timer)}),
         }
+
+    def _due_within(self, timer: TimerService) -> str:
+        """How many messages are due within the next seconds, minutes and hours. Apache's broker tells it to
+        Prometheus only, as ``rocketmq_timer_message_snapshot``; here it is written as times of puts are."""
+        now = self._clock.now_ms()
+        counts = timer.files.wheel.waiting_until(now, [now + bound * 1000 for bound in TIMER_BOUNDS])
+        return " ".join(f"[{bound}]:{count}" for bound, count in zip(TIMER_BOUNDS, counts, strict=True))
 
     def _empty_queues(self) -> dict[str, str]:
         config = self._settings.broker

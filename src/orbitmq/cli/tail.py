@@ -62,7 +62,7 @@ def tail(
     with client_errors():
         from orbitmq.remoting import run  # noqa: PLC0415 - help texts do without the client
 
-        write = _as_json if json else _for_people()
+        write = message_writer(json)
         try:
             run(_tail(nameserver, topic, tag, _sql_filter(sql), when, count, write))
         except KeyboardInterrupt:
@@ -213,6 +213,11 @@ class _Queues:
 
 
 # Output
+
+
+def message_writer(json: bool) -> Callable[["ReceivedMessage"], None]:
+    """What prints a message on a line of its own, for machines or for people."""
+    return _as_json if json else _for_people()
 
 
 def _as_json(message: "ReceivedMessage") -> None:

@@ -28,7 +28,7 @@ ALWAYS = 2**63 - 1
 async def query_by_key(
     instance: ClientInstance, topic: str, key: str, *, most: int, begin_ms: int = 0, end_ms: int = ALWAYS
 ) -> list[ReceivedMessage]:
-    """The messages of a topic with a key, at most so many of each broker, oldest first.
+    """The messages of a topic with a key or with this id, at most so many of each broker, oldest first.
 
     A broker that cannot be asked is left out, if there is another. Raises OrbitMQError, RemotingError.
     """
@@ -53,9 +53,8 @@ async def query_by_key(
         log.warning("messages of a broker are missing: %s", error)
     found = [message for answer in answers if not isinstance(answer, BaseException) for message in answer]
     # The index knows hashes of keys: another key may have the same.
-    return sorted(
-        (message for message in found if key in message.keys), key=lambda message: message.store_timestamp
-    )
+    really = (message for message in found if key in message.keys or key == message.message_id)
+    return sorted(really, key=lambda message: message.store_timestamp)
 
 
 async def _ask(instance: ClientInstance, name: str, address: str, fields: dict[str, str]) -> list[ReceivedMessage]:

@@ -26,6 +26,7 @@ from orbitmq.client.errors import (
     SendError,
 )
 from orbitmq.client.fault_latency import DETECT_PAUSE, FaultLatency
+from orbitmq.client.finding import MOST_FOUND, find
 from orbitmq.client.in_flight import InFlight
 from orbitmq.client.instance import ClientInstance
 from orbitmq.client.outgoing import Preparing
@@ -42,6 +43,7 @@ from orbitmq.protocol.command import Command
 from orbitmq.remoting import RemotingError
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
@@ -416,6 +418,24 @@ class Producer:
                 if len(near) == len(queues):
                     raise
         return await self.send(reply, timeout=seconds)
+
+    async def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        most: int = MOST_FOUND,
+        since: float | datetime.datetime | None = None,
+        until: float | datetime.datetime | None = None,
+    ) -> list[ReceivedMessage]:
+        """The messages of a topic that have a key, whoever sent them, oldest first; at most so many of each broker.
+
+        The ``message_id`` of a receipt is a key as well. ``since`` and ``until`` are seconds since 1970 or
+        datetimes, by when messages were stored. A broker that cannot be asked is left out, if there is another.
+        Raises OrbitMQError.
+        """
+        self._check_running()
+        return await find(self._instance, topic, key, most=most, since=since, until=until)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to, in the order in which selectors get them."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
+from orbitmq.client.finding import MOST_FOUND
 from orbitmq.client.producer import DEFAULT_GROUP
 from orbitmq.client.producer import Producer as AsyncProducer
 from orbitmq.client.sync_loop import SyncFace
 
 if TYPE_CHECKING:
     import concurrent.futures
+    import datetime
     from collections.abc import Callable, Iterable
 
     from orbitmq.client.messages import Message, Receipt, ReceivedMessage
@@ -141,6 +143,18 @@ class Producer(SyncFace[AsyncProducer]):
     def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
         """Take back a message that waits for its time; returns its id. See ``orbitmq.aio.Producer.recall``."""
         return self._running().do(self._client.recall(topic, recall_handle, timeout=timeout))
+
+    def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        most: int = MOST_FOUND,
+        since: float | datetime.datetime | None = None,
+        until: float | datetime.datetime | None = None,
+    ) -> list[ReceivedMessage]:
+        """The messages of a topic that have a key, oldest first. See ``orbitmq.aio.Producer.find``."""
+        return self._running().do(self._client.find(topic, key, most=most, since=since, until=until))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to, in the order in which selectors get them."""

@@ -76,14 +76,15 @@ class ConsumedMessages:
         insert = insert_unless_there(dialect_of(connection), self.table).values({**names, **values})
         if rows_changed(connection, insert):
             return State.NEW
+        # Looked at before it is changed: in MySQL all who have waited for the row share a lock on it by now, and of
+        # two that want to change it one would be sent away.
+        if self.state(connection, group, topic, key) is State.DONE:
+            return State.DONE
         columns = self.table.c
         abandoned = sa.and_(columns.done_at.is_(None), columns.lease_until <= database_time())
         take_over = sa.update(self.table).where(self._is(group, topic, key), abandoned).values(values)
-        if rows_changed(connection, take_over):
-            return State.NEW
-        state = self.state(connection, group, topic, key)
-        # Who had it has failed in between; the message comes again soon enough.
-        return State.IN_PROGRESS if state is State.NEW else state
+        # If who had it has failed or finished in between, the message comes again soon enough.
+        return State.NEW if rows_changed(connection, take_over) else State.IN_PROGRESS
 
     def end(self, connection: Executor, group: str, topic: str, key: str, *, keep: float) -> bool:
         """Write down that a message in progress is done. False if nobody knows of it, or knows already."""

@@ -99,8 +99,9 @@ class Taking:
         lanes = {head.lane for head in heads if head.lane is not None}
         behind: list[_Place] = []
         if room and lanes and config.in_order:
-            found = connection.execute(self.locked_behind(lanes, [head.id for head in heads], room))
-            behind = _those_in_turn(found)
+            known = connection.execute(self.rows_behind(lanes, [head.id for head in heads], room)).all()
+            mine = connection.execute(self.locked_behind([row.id for row in known], lanes)) if known else ()
+            behind = _those_in_turn(known, mine)
         ids = [place.id for place in _those_that_fit([*heads, *behind], config.batch_bytes)]
         if not ids:
             return []
@@ -117,11 +118,18 @@ class Taking:
         still_due = self._places.where(self._table.c.id.in_(candidates), self._is_due)
         return still_due.order_by(self._table.c.id).limit(most).with_for_update(skip_locked=True)
 
-    def locked_behind(self, lanes: Iterable[int], heads: Sequence[int], most: int) -> sa.Select[Any, Any, Any, Any]:
+    def rows_behind(self, lanes: Iterable[int], heads: Sequence[int], most: int) -> sa.Select[int, int | None]:
+        """The next rows of lanes. Nothing is locked: MySQL, which may look through all rows for it, would wait for
+        those of other relays, and they for these."""
         columns = self._table.c
-        is_due = sa.case((self._is_due, 1), else_=0).label("is_due")
-        chosen = self._places.add_columns(is_due).where(columns.lane.in_(lanes), columns.id.not_in(heads))
-        return chosen.order_by(columns.id).limit(most).with_for_update()
+        chosen = sa.select(columns.id, columns.lane).where(columns.lane.in_(lanes), columns.id.not_in(heads))
+        return chosen.order_by(columns.id).limit(most)
+
+    def locked_behind(self, rows: Sequence[int], lanes: Iterable[int]) -> sa.Select[int, int | None, int]:
+        """Those of the rows that are still to be sent, due, and nobody's."""
+        columns = self._table.c
+        chosen = self._places.where(columns.id.in_(rows), columns.lane.in_(lanes), self._is_due)
+        return chosen.order_by(columns.id).with_for_update(skip_locked=True)
 
     def _by_lane(self, messages: Iterable[TakenMessage]) -> list[list[TakenMessage]]:
         alone: list[list[TakenMessage]] = []
@@ -134,15 +142,16 @@ class Taking:
         return [*lanes.values(), *alone]
 
 
-def _those_in_turn(rows: Iterable[Any]) -> list[_Place]:
+def _those_in_turn(known: Iterable[Any], mine: Iterable[Any]) -> list[_Place]:
     """Of each lane the rows up to one that somebody else has, or that waits to be tried again."""
+    free = {row.id: _Place(*row) for row in mine}
     held: set[int] = set()
     places = []
-    for row in rows:
-        if not row.is_due:
+    for row in known:
+        if row.id not in free:
             held.add(row.lane)
         elif row.lane not in held:
-            places.append(_Place(row.id, row.lane, row.size))
+            places.append(free[row.id])
     return places
 
 

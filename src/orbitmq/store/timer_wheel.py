@@ -153,6 +153,24 @@ class TimerWheel:
         times = self._columns["time"]
         return int(self._columns["count"][(times >= start) & (times < end)].sum(dtype=np.int64))
 
+    def waiting_until(self, start_ms: int, ends_ms: Iterable[int]) -> list[int]:
+        """How many messages wait that are due from ``start_ms`` on and before each of some times, each later than
+        the one before it; those before the last one are not counted again."""
+        counts = []
+        start = start_ms // self._precision_ms
+        for end_ms in ends_ms:
+            end = min(end_ms // self._precision_ms, start + SLOTS)
+            count = 0
+            while not self._is_untouched and start < end:
+                index = start % SLOTS
+                slots = self._columns[index : index + min(end - start, SLOTS - index)]
+                expected = np.arange(start, start + len(slots), dtype=np.int64)
+                count += int(slots["count"][slots["time"] == expected].sum(dtype=np.int64))
+                start += len(slots)
+            counts.append(count)
+            start = max(start, end)
+        return counts
+
     # Making durable
 
     def take_unwritten(self) -> Pages:
