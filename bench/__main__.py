@@ -1,5 +1,6 @@
 """``python -m bench``: run scenarios, print a table, write JSON. ``python -m bench server`` measures servers,
-``python -m bench client`` clients, ``python -m bench spark`` Spark over topics and stores."""
+``python -m bench messages`` timers, delay levels, transactions and POP, ``python -m bench client`` clients,
+``python -m bench spark`` Spark over topics and stores, ``python -m bench rebuild`` building queues from a log."""
 
 from __future__ import annotations
 
@@ -18,14 +19,18 @@ from bench.catalog import SCENARIOS, Scenario
 from bench.client.command import client
 from bench.figures import Settings, Size
 from bench.machine import GIB, describe_machine, free_space, load_average, source_state
+from bench.messaging.command import messages
+from bench.rebuild import rebuild
 from bench.report import Report
 from bench.server.command import server
 from bench.spark.command import spark
 
 app = typer.Typer(add_completion=False)
 app.command("server")(server)
+app.command("messages")(messages)
 app.command("client")(client)
 app.command("spark")(spark)
+app.command("rebuild")(rebuild)
 
 
 @app.callback(invoke_without_command=True)

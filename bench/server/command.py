@@ -35,7 +35,7 @@ class System(enum.Enum):
     APACHE = "apache"
 
 
-_STARTS = {System.ORBITMQ: (ORBITMQ, start_orbitmq), System.APACHE: (APACHE, start_apache)}
+STARTS = {System.ORBITMQ: (ORBITMQ, start_orbitmq), System.APACHE: (APACHE, start_apache)}
 
 
 def server(
@@ -92,7 +92,7 @@ def _run(
         if any(isinstance(load, kind) for load in chosen) and (reason := unavailable()):
             skipped += [f"{load.name}: {reason}" for load in chosen if isinstance(load, kind)]
             chosen = [load for load in chosen if not isinstance(load, kind)]
-    names = [_STARTS[each][0] for each in systems]
+    names = [STARTS[each][0] for each in systems]
 
     def tell(what: str) -> None:
         if sys.stderr.isatty():
@@ -109,7 +109,7 @@ def _run(
         with contextlib.ExitStack() as stack:
             servers = []
             for each in systems:
-                name, start = _STARTS[each]
+                name, start = STARTS[each]
                 tell(f"{name}: starting")
                 servers.append(stack.enter_context(start(Path(root) / each.value)))
                 servers[-1].halt()

@@ -17,6 +17,8 @@ from peers.cache import filled, is_filled
 from peers.process import PeerError, PeerProcess, run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bench.server.systems import Server
 
 _SOURCES = Path(__file__).with_name("load")
@@ -63,6 +65,14 @@ class Finding:
     max_us: float
     failure: str = ""
     """What the server said to the first request that failed."""
+    late_p50_us: float = 0.0
+    late_p99_us: float = 0.0
+    late_max_us: float = 0.0
+    """Of messages that were to come at a certain time, and were read afterwards: how much later they came."""
+    early: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    """When the log took the first and the last of them."""
 
 
 def finding(said: bytes) -> Finding:
@@ -127,19 +137,24 @@ def send_for(load: RawLoad, server: Server, seconds: float) -> int:
 
 def _run(load: RawLoad, topic: str, server: Server, *, seconds: float, messages: int = 0) -> tuple[Finding, float]:
     """What the program found out, and the seconds of processor time that the server took meanwhile."""
-    options = {
-        "address": server.address,
-        "broker": server.broker_name,
+    options: dict[str, str | float] = {
         "mode": load.mode,
         "headers": load.headers,
         "connections": load.connections,
         "in-flight": load.in_flight,
         "body": load.body,
         "topic": topic,
-        "queues": QUEUES,
         "seconds": seconds,
         "messages": messages,
     }
+    return run_load(load.name, options, server, seconds)
+
+
+def run_load(
+    name: str, options: Mapping[str, str | float], server: Server, seconds: float
+) -> tuple[Finding, float]:
+    """The same for any options of the program, which works for so many seconds."""
+    options = {"address": server.address, "broker": server.broker_name, "queues": QUEUES, **options}
     command = [str(program()), *(f"-{name}={value}" for name, value in options.items())]
     with tempfile.TemporaryDirectory(prefix="orbitmq-load-") as folder:
         process = PeerProcess("raw load", command, home=Path(folder), environment={}, conversation=True)
@@ -152,7 +167,7 @@ def _run(load: RawLoad, topic: str, server: Server, *, seconds: float, messages:
             said = _line(from_load, process, seconds + _PATIENCE_SECONDS)
             used = server.processor_seconds() - before
         except PeerError as error:
-            raise PeerError(f"{load.name}, {server.name}: {error}\n{server.quote()}") from None
+            raise PeerError(f"{name}, {server.name}: {error}\n{server.quote()}") from None
         finally:
             process.kill()
     return finding(said), used

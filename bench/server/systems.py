@@ -77,6 +77,8 @@ class Server:
         self.address = address
         self.start_seconds = 0.0
         """From the start of the broker's process until its port is open."""
+        self.resumed = 0.0
+        """When its last turn began, by the clock of the day."""
         self.broker_name = ""
         self._processes = processes
         self._broker = processes[-1]
@@ -120,6 +122,7 @@ class Server:
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """A halted server runs within the block. If that fails the run is over, and nobody halts it again."""
+        self.resumed = time.time()
         self._signal(signal.SIGCONT)
         time.sleep(_SETTLE_SECONDS)
         yield

@@ -20,7 +20,7 @@ from bench.server.report import ServerReport
 from bench.server.systems import ORBITMQ
 from bench.spark import kafka as kafka_peer
 from bench.spark.loads import LOADS, PLANS, Load, Plan, asked
-from bench.spark.systems import KAFKA, System, kafka, orbitmq
+from bench.spark.systems import KAFKA, Answer, System, kafka, orbitmq
 from bench.telling import tell as tell_report
 from orbitmq.protocol.record import HEADS
 from peers.process import PeerError
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 ROWS = Measure("rows", "rows/s", more_is_better=True)
 BODIES = Measure("bodies", "MB/s", more_is_better=True)
+"""Those of the rows, whether they are asked for or not."""
 LOG = Measure("log", "MB/s", more_is_better=True)
+CPU = Measure("CPU of the server and Spark per row", "µs")
 
 
 def spark(
@@ -118,21 +120,21 @@ def _measured(
                     continue
                 request = asked(load, plan, number=number, is_kafka=system.name == KAFKA, store=system.store)
                 with system.turn():
-                    rows, seconds = system.ask(request)
+                    answer = system.ask(request)
                 expected = plan.sink_rows if load.verb == "sink" else plan.rows[load.size]
-                if rows != expected:
-                    raise PeerError(f"{system.name} gave {rows} rows of {expected}: {load.name}")
+                if answer.rows != expected:
+                    raise PeerError(f"{system.name} gave {answer.rows} rows of {expected}: {load.name}")
                 if number >= 0:
                     of_load = samples.setdefault(load.name, {each.name: [] for each in systems})
-                    of_load[system.name].append(_sample(load, rows, seconds))
+                    of_load[system.name].append(_sample(load, answer))
     return samples
 
 
-def _sample(load: Load, rows: int, seconds: float) -> Sample:
-    values = {ROWS: rows / seconds}
-    if not load.pruned:
-        values[BODIES] = rows * load.size / seconds / 1e6
+def _sample(load: Load, answer: Answer) -> Sample:
+    rows, seconds = answer.rows, answer.seconds
+    values = {ROWS: rows / seconds, BODIES: rows * load.size / seconds / 1e6}
     if load.verb == "scan":
         # A record is at least its head and body; topic and properties are not counted.
         values[LOG] = rows * (load.size + HEADS[0].size) / seconds / 1e6
+    values[CPU] = answer.processor_seconds / rows * 1e6
     return Sample(values)

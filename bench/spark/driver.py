@@ -40,7 +40,7 @@ class Driver:
             frame = frame.select(*columns)
         return _drop(frame)
 
-    def stream(self, topic: str, rows_a_trigger: int, options: dict[str, str]) -> int:
+    def stream(self, topic: str, rows_a_trigger: int, columns: list[str], options: dict[str, str]) -> int:
         """The same by micro-batches, until everything is read that was there at the start."""
         frame = (
             self._spark.readStream.format(self._format)
@@ -48,6 +48,8 @@ class Driver:
             .option("maxOffsetsPerTrigger", str(rows_a_trigger))
             .load()
         )
+        if columns:
+            frame = frame.select(*columns)
         with tempfile.TemporaryDirectory(prefix="orbitmq-bench-checkpoint-") as folder:
             query = (
                 frame.writeStream.format("noop")

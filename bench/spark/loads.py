@@ -50,7 +50,9 @@ LOADS = (
     Load("source, batch, 128 B, queue and offset only", "batch", 128, pruned=True),
     Load("source, batch, 1 KiB, all columns", "batch", 1024),
     Load("source, batch, 1 KiB, queue and offset only", "batch", 1024, pruned=True),
-    Load("source, streaming, 128 B", "stream", 128),
+    Load("source, streaming, 128 B, all columns", "stream", 128),
+    Load("source, streaming, 128 B, queue and offset only", "stream", 128, pruned=True),
+    Load("source, streaming, 1 KiB, all columns", "stream", 1024),
     Load("sink, 128 B", "sink", 128),
 )
 
@@ -69,9 +71,8 @@ def asked(load: Load, plan: Plan, *, number: int, is_kafka: bool, store: str) ->
     if load.verb == "scan":
         chosen = {"columns": load.columns} if load.columns else {}
         return {"do": "scan", "path": store, "options": {"topics": load.topic()} | chosen}
-    if load.verb == "stream":
-        return {"do": "stream", "topic": load.topic(), "rows_a_trigger": plan.rows_a_trigger, "options": {}}
     # Kafka's source makes whole rows always, and leaves it to Spark to drop what is not selected.
     columns = ["partition", "offset"] if load.pruned and is_kafka else []
     options = {"columns": "queue_id,queue_offset"} if load.pruned and not is_kafka else {}
-    return {"do": "batch", "topic": load.topic(), "columns": columns, "options": options}
+    request = {"do": load.verb, "topic": load.topic(), "columns": columns, "options": options}
+    return request | ({"rows_a_trigger": plan.rows_a_trigger} if load.verb == "stream" else {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.server.systems import ORBITMQ, QUEUES, start_orbitmq
-from bench.spark.kafka import Kafka, connector_jars, interpreter
+from bench.spark.kafka import connector_jars, interpreter
+from bench.spark.usage import session_seconds
+from peers.kafka import Kafka
 from peers.process import PeerError, PeerProcess
 
 if TYPE_CHECKING:
@@ -36,6 +39,16 @@ _CONF = {
 }
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What one thing took."""
+
+    rows: int
+    seconds: float
+    processor_seconds: float
+    """Of the server and of Spark with all its workers."""
+
+
 class System:
     """A server with its driver, halted outside its turns. Leaving it as a context kills both."""
 
@@ -55,10 +68,14 @@ class System:
         found = sorted(self._home.glob("**/commitlog"))
         return str(found[0].parent) if found else ""
 
-    def ask(self, request: Mapping[str, Any]) -> tuple[int, float]:
-        """Rows and seconds of one thing done within a turn."""
+    def ask(self, request: Mapping[str, Any]) -> Answer:
+        """One thing done within a turn."""
+        before = self._processor_seconds()
         answer = self._tell(request)
-        return answer["rows"], answer["seconds"]
+        return Answer(answer["rows"], answer["seconds"], self._processor_seconds() - before)
+
+    def _processor_seconds(self) -> float:
+        return sum(map(session_seconds, self._groups))
 
     def halt(self) -> None:
         for group in self._groups:

@@ -610,7 +610,7 @@ def test_a_property_that_covers_the_old_record_does_not_go_into_the_new_one() ->
     assert CRC_PROPERTY in bytes(found)
     rebuilt = rebuild(found)
     assert rebuilt.properties == encode({"KEYS": "k"})
-    assert (rebuilt.topic, rebuilt.queue_id, rebuilt.offset) == (TOPIC, 0, 0)
+    assert (rebuilt.topic, rebuilt.queue_id, rebuilt.physical_offset) == (TOPIC, 0, 0)
     assert rebuilt.store_host == store.log.store_host
     assert rebuilt.store_timestamp == record_at(store, 0).store_timestamp
 

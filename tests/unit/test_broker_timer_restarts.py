@@ -94,7 +94,8 @@ async def test_after_more_than_the_wheel_reaches_the_oldest_are_given_up(timers:
 
 
 async def test_a_kill_repeats_only_what_was_not_saved(timers: Timers) -> None:
-    for number in range(100):
+    many = 3 * TURN_RECORDS
+    for number in range(many):
         timers.send_in(5, b"%03d" % number)
     timers.look()
     timers.clock.advance(6000)
@@ -106,8 +107,8 @@ async def test_a_kill_repeats_only_what_was_not_saved(timers: Timers) -> None:
     again = reopened(timers, disk.kill())
     again.look()
     bodies = again.bodies()
-    assert sorted(set(bodies)) == [b"%03d" % number for number in range(100)]
-    assert len(bodies) == 100 + TURN_RECORDS
+    assert sorted(set(bodies)) == [b"%03d" % number for number in range(many)]
+    assert len(bodies) == many + TURN_RECORDS
     assert again.counts.of(TOPIC) == 0
 
 

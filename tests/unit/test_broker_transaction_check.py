@@ -11,7 +11,7 @@ import golden
 from broker_ends import T0, running_broker
 from broker_talk import TOPIC, properties_of, stored
 from orbitmq.broker import transaction_check, transaction_ledger
-from orbitmq.broker.rebuilding import Rebuilt, rebuild
+from orbitmq.broker.rebuilding import rebuild
 from orbitmq.broker.transaction_ledger import COMMITTED, ENDED, PENDING, HalfLedger
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.store import LocalDisk
@@ -35,6 +35,8 @@ from transaction_ends import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from orbitmq.protocol.record import Record
 
 IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
@@ -468,7 +470,7 @@ async def test_a_pass_over_many_that_were_ended_takes_a_few_turns(monkeypatch: p
             scene.broker.transactions.ledger(0).end(offset, COMMITTED)
         looked: list[int] = []
 
-        def look(record: memoryview) -> Rebuilt:
+        def look(record: memoryview) -> Record:
             looked.append(1)
             return rebuild(record)
 

@@ -100,21 +100,16 @@ func number(digits []byte) (int64, bool) {
 	return value, at > 0
 }
 
-// countRecords walks stored messages by their sizes; -1 if they do not fill the body.
-func countRecords(body []byte) int {
-	const magicV1, magicV2 = 0xDAA320A7, 0xDAA320AB
-	count := 0
-	for len(body) > 0 {
-		if len(body) < 8 {
-			return -1
-		}
-		size := int(binary.BigEndian.Uint32(body))
-		magic := binary.BigEndian.Uint32(body[4:])
-		if size < 8 || size > len(body) || magic != magicV1 && magic != magicV2 {
-			return -1
-		}
-		body = body[size:]
-		count++
+// textAfter is a string in a JSON header that has nothing to unescape.
+func textAfter(header []byte, name string) (string, bool) {
+	at := bytes.Index(header, []byte(name))
+	if at < 0 {
+		return "", false
 	}
-	return count
+	rest := header[at+len(name):]
+	end := bytes.IndexByte(rest, '"')
+	if end < 0 {
+		return "", false
+	}
+	return string(rest[:end]), true
 }

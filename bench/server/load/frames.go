@@ -13,6 +13,7 @@ import (
 const (
 	sendMessageV2  = 310
 	pullMessage    = 11
+	endTransaction = 37
 	clientVersion  = 513
 	languageJava   = 0
 	languageInJSON = "JAVA"
@@ -27,6 +28,8 @@ const (
 	// Of a unique key's 32 hexadecimal digits the last 12 count up; the others name this process and connection.
 	countedDigits = 12
 	offsetDigits  = 12
+	// Milliseconds since 1970, until the year 2286.
+	timeDigits = 13
 )
 
 // field is an extension field; they stay in the order the Java client has them.
@@ -39,6 +42,9 @@ type template struct {
 	opaque int
 	key    int
 	offset int
+	born   int
+	due    int
+	queue  int
 }
 
 // A place holder has the width of what replaces it and appears nowhere else.
@@ -46,19 +52,33 @@ var (
 	opaquePlace = strings.Repeat("7", opaqueDigits)
 	keyPlace    = strings.Repeat("F", countedDigits)
 	offsetPlace = strings.Repeat("8", offsetDigits)
+	bornPlace   = strings.Repeat("9", timeDigits)
+	duePlace    = strings.Repeat("6", timeDigits)
 )
 
 func sendTemplate(s settings, connection, queue int, born int64) template {
-	key := fmt.Sprintf("7F000001%04X%08X", connection&0xFFFF, uint32(born)) + keyPlace
-	properties := "UNIQ_KEY\x01" + key + "\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+	properties := "UNIQ_KEY\x01" + keyOf(connection, born) + "\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+	bornText, sysFlag := fmt.Sprint(born), 0
+	switch {
+	case s.mode == "transaction":
+		const prepared = 4
+		sysFlag = prepared
+		properties += "TRAN_MSG\x01true\x02PGROUP\x01" + s.group + "\x02"
+	case s.dueFrom > 0:
+		properties += "TIMER_DELIVER_MS\x01" + duePlace + "\x02"
+	case s.delayLevel > 0:
+		// How late it comes is told from when it was born.
+		bornText = bornPlace
+		properties += fmt.Sprintf("DELAY\x01%d\x02", s.delayLevel)
+	}
 	return newTemplate(s.headers == "binary", sendMessageV2, []field{
 		{"a", s.group},
 		{"b", s.topic},
 		{"c", "TBW102"},
 		{"d", "4"},
 		{"e", fmt.Sprint(queue)},
-		{"f", "0"},
-		{"g", fmt.Sprint(born)},
+		{"f", fmt.Sprint(sysFlag)},
+		{"g", bornText},
 		{"h", "0"},
 		{"i", properties},
 		{"j", "0"},
@@ -66,6 +86,10 @@ func sendTemplate(s settings, connection, queue int, born int64) template {
 		{"m", "false"},
 		{"n", s.broker},
 	}, content(s.body))
+}
+
+func keyOf(connection int, born int64) string {
+	return fmt.Sprintf("7F000001%04X%08X", connection&0xFFFF, uint32(born)) + keyPlace
 }
 
 func pullTemplate(s settings, queue int, now int64) template {
@@ -106,6 +130,9 @@ func newTemplate(inBinary bool, code int, fields []field, body []byte) template 
 	}
 	made.key = place(header, keyPlace)
 	made.offset = place(header, offsetPlace)
+	made.born = place(header, bornPlace)
+	made.due = place(header, duePlace)
+	made.queue = place(header, queuePlace)
 	made.frame = append(append(frame, header...), body...)
 	return made
 }
@@ -183,6 +210,16 @@ func (t *template) appendTo(buffer []byte, opaque int32, number int64) []byte {
 		putDigits(frame[t.offset:t.offset+offsetDigits], number, 10)
 	}
 	return buffer
+}
+
+// setTimes writes times into a request of this template that was just put there, if it has places for them.
+func (t *template) setTimes(frame []byte, bornMs, dueMs int64) {
+	if t.born >= 0 {
+		putDigits(frame[t.born:t.born+timeDigits], bornMs, 10)
+	}
+	if t.due >= 0 {
+		putDigits(frame[t.due:t.due+timeDigits], dueMs, 10)
+	}
 }
 
 // putDigits fills a place with a number, from the right, with leading zeros.

@@ -52,3 +52,64 @@ func TestEveryConnectionGetsItsShare(t *testing.T) {
 		t.Errorf("the shares of 1001 add up to %d", sum)
 	}
 }
+
+func TestATransactionIsEndedWhereItsHalfMessageLies(t *testing.T) {
+	s := settings{mode: "transaction", headers: "json", topic: "T", group: "G", broker: "b", body: 10, queues: 1}
+	half := halfMessage{number: 7}
+	got := answer{header: []byte(`{"code":0,"extFields":{"queueOffset":"42","msgId":"7F00000100002A9F0000000000000100"}}`)}
+	if err := half.read(&got); err != nil || half.physical != 256 || half.queue != 42 || !half.stored {
+		t.Fatalf("%+v, %v", half, err)
+	}
+	ending := endTemplate(s, 3, 1_700_000_000_000)
+	frame := half.appendEnd(nil, &ending, 1_234_567)
+	for _, wanted := range []string{
+		`"tranStateTableOffset":"000000000042"`, `"commitLogOffset":"000000000256"`, `000000000007"`, `"code":37`,
+	} {
+		if !bytes.Contains(frame, []byte(wanted)) {
+			t.Errorf("%s is not in %q", wanted, frame)
+		}
+	}
+}
+
+func TestAPopIsAcknowledgedWithItsReceipts(t *testing.T) {
+	header := `{"extFields":{"popTime":"5","invisibleTime":"60000","reviveQid":"3","startOffsetInfo":"0 1 10;0 4 7"}}`
+	r, err := readReceipts(&answer{header: []byte(header)})
+	if err != nil || r.starts[1] != "10" || r.starts[4] != "7" || r.reviveQueue != "3" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	l := newPopLane(settings{topic: "T", group: "G", broker: "b", inFlight: 1, batch: 32, mode: "pop"}, nil)
+	l.appendAck(1_000_001, &r, 4, 9)
+	if !bytes.Contains(l.out, []byte(`"extraInfo":"7 5 60000 3 0 b 4 9","offset":"9"`)) {
+		t.Errorf("%q", l.out)
+	}
+	l.out = nil
+	l.appendBatch(1_000_001, &r, map[int][]int64{1: {10, 11, 13}})
+	if !bytes.Contains(l.out, []byte(`"b":"Cw==","c":"G","it":60000,"pt":5,"q":1,"r":"0","rq":3,"so":10,"t":"T"`)) {
+		t.Errorf("%q", l.out)
+	}
+}
+
+func TestTimesAreSpreadOverTheWholeRange(t *testing.T) {
+	s := settings{dueFrom: 1_000_000, dueTo: 3_000_000}
+	seen := map[int64]bool{}
+	for number := int64(0); number < 1000; number++ {
+		due := s.dueOf(number)
+		if due < s.dueFrom || due >= s.dueTo {
+			t.Fatalf("message %d is due at %d", number, due)
+		}
+		seen[due] = true
+	}
+	if len(seen) != 1000 {
+		t.Errorf("%d messages share times", 1000-len(seen))
+	}
+}
+
+func TestAMessageThatCameBeforeItsTimeIsEarly(t *testing.T) {
+	var total, one tally
+	one.came(1000, 1250)
+	one.came(1000, 999)
+	total.merge(&one)
+	if total.early != 1 || total.firstMs != 999 || total.lastMs != 1250 || total.lateness.total != 2 {
+		t.Errorf("%+v", total.early)
+	}
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orbitmq.broker.pop_checkpoints import NO_OFFSET
 from orbitmq.broker.pop_orders import ILLEGAL
@@ -10,10 +10,12 @@ from orbitmq.protocol.bodies import AckMsg, BatchAckMessageRequestBody
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import Command
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.flags import ONEWAY
 from orbitmq.protocol.names import POP_ORDER_REVIVE_QUEUE
 from orbitmq.protocol.pop import Receipt, real_topic
-from orbitmq.remoting.processing import RequestRefusedError, fields_of, refusal
+from orbitmq.protocol.request_fields import REQUEST_FIELDS
+from orbitmq.remoting.processing import RequestRefusedError, refusal, success_with
 from orbitmq.store import AppendRefusedError
 from orbitmq.store.config import FlushDiskType
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 FURTHEST = 1 << 20
 """Between two messages of one pop there are at most so many others, which its filter did not want."""
+
+_ACK_FIELDS = REQUEST_FIELDS[RequestCode.ACK_MESSAGE]
 
 
 class PopAcks:
@@ -70,23 +74,21 @@ class PopAcks:
 
     def handle(self, connection: Connection, header: Header, body: bytes, serialize_type: int) -> Answer:
         """The handler of both codes."""
-        request = Command.of((serialize_type, b"", body), header)
         end = self._store.log.end
         try:
-            if request.code == RequestCode.ACK_MESSAGE:
-                self._ack(request, connection)
+            if header[0] == RequestCode.ACK_MESSAGE:
+                self._ack(decode_fields(header[6], _ACK_FIELDS), connection)
             else:
-                self._ack_many(request, connection)
+                self._ack_many(body, connection)
         except (RequestRefusedError, ProtocolError) as error:
-            return refusal(request, error).encode()
-        answer = request.response(ResponseCode.SUCCESS).encode()
+            return refusal(Command.of((serialize_type, b"", body), header), error).encode()
+        answer = success_with(b"", header[1], serialize_type)
         if self._waits_for_disk and self._store.log.end > end and not header[2] & ONEWAY:
             self._flushed.wait(connection, header, answer, answer)
             return None
         return answer
 
-    def _ack(self, request: Command, connection: Connection) -> None:
-        fields = fields_of(request)
+    def _ack(self, fields: dict[str, Any], connection: Connection) -> None:
         topic, queue_id, offset = fields["topic"], fields["queueId"], fields["offset"]
         group = fields["consumerGroup"]
         self._checks.check_settled(topic, queue_id, connection.remote_address)
@@ -129,8 +131,8 @@ class PopAcks:
         self._places.settled(ack.topic, ack.consumer_group, ack.queue_id, count, ack.pop_time)
         self._stats.add("GROUP_ACK_NUMS", f"{ack.topic}@{ack.consumer_group}", count)
 
-    def _ack_many(self, request: Command, connection: Connection) -> None:
-        said = BatchAckMessageRequestBody.decode(request.body) if request.body else None
+    def _ack_many(self, body: bytes, connection: Connection) -> None:
+        said = BatchAckMessageRequestBody.decode(body) if body else None
         if said is None or not said.acks:
             raise RequestRefusedError("no message is named", ResponseCode.NO_MESSAGE)
         for acks in said.acks:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
+from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from orbitmq.protocol.properties import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,22 +112,19 @@ class PopJournal:
 
     def _put(self, body: bytes, tag: str, key: str, revive_queue: int, deliver_ms: int) -> None:
         out_ms = self._timer.out_time(deliver_ms)
-        properties = {"TIMER_DELIVER_MS": str(deliver_ms), "UNIQ_KEY": key, "TAGS": tag}
+        if "\x02" in key:
+            raise ProtocolError("a name with 0x02 in it cannot stand in the properties of a message")
         topic, queue_id = self.revive_topic, revive_queue
+        own = f"TIMER_DELIVER_MS\x01{deliver_ms}\x02UNIQ_KEY\x01{key}\x02TAGS\x01{tag}\x02"
         if out_ms is not None:
             # In RocketMQ's order, so that the records are the same to the byte.
-            properties = {
-                "REAL_TOPIC": topic,
-                **properties,
-                "TIMER_OUT_MS": str(out_ms),
-                "REAL_QID": str(queue_id),
-            }
+            own = f"REAL_TOPIC\x01{topic}\x02{own}TIMER_OUT_MS\x01{out_ms}\x02REAL_QID\x01{queue_id}\x02"
             topic, queue_id = TIMER_TOPIC, 0
         appended = self._store.append(
             topic,
             queue_id,
             body,
-            encode(properties),
+            own.encode("utf-8", "replace"),
             born_timestamp=self._clock.now_ms(),
             born_host=self._store.log.store_host,
         )

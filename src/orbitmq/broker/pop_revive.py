@@ -8,6 +8,7 @@ their group. The offset of the last check point that was dealt with is kept like
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import logging
 from typing import TYPE_CHECKING
@@ -74,9 +75,12 @@ class ReviveQueue:
     """Where to read next."""
     end_time_ms: int = 0
     """What was to be delivered until then was read."""
-    pending: dict[Key, PopCheckPoint] = dataclasses.field(default_factory=dict)
-    """Check points that wait for acknowledgements, in the order of the queue."""
-    early: dict[Key, set[int]] = dataclasses.field(default_factory=dict)
+    pending: collections.OrderedDict[Key, PopCheckPoint] = dataclasses.field(
+        default_factory=collections.OrderedDict
+    )
+    """Check points that wait for acknowledgements, in the order of the queue. They leave from the front, which a
+    plain dict has to look for behind the places of all that have left."""
+    early: collections.OrderedDict[Key, set[int]] = dataclasses.field(default_factory=collections.OrderedDict)
     """Offsets that were acknowledged and whose check point was not read: a timer that lags lets it come behind."""
     complaint: str = ""
 
@@ -232,7 +236,7 @@ class ReviveService:
         if point is None:
             queue.early.setdefault(key, set()).update(offsets)
             if len(queue.early) > MOST_EARLY:
-                del queue.early[next(iter(queue.early))]
+                queue.early.popitem(last=False)
             return
         _mark(point, offsets)
 

@@ -13,12 +13,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.flush_soon import FlushSoon
-from orbitmq.broker.rebuilding import rebuild
+from orbitmq.broker.real_place import place_in, with_place
+from orbitmq.broker.rebuilding import read_parked
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.errors import ProtocolError
-from orbitmq.protocol.java import decode_utf8
 from orbitmq.protocol.names import ROCKSDB_TRANSACTION_HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
 from orbitmq.protocol.properties import find, with_property, without
 from orbitmq.remoting.processing import handler_of
@@ -33,15 +32,15 @@ if TYPE_CHECKING:
 
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.config_writer import ConfigWriter
-    from orbitmq.broker.rebuilding import Rebuilt
     from orbitmq.broker.stats import BrokerStats
     from orbitmq.protocol.command import Command
+    from orbitmq.protocol.record import Record
     from orbitmq.remoting import Connection, Handler
     from orbitmq.store import Clock, MessageStore
 
 log = logging.getLogger("orbitmq.broker")
 
-TURN_RECORDS = 32
+TURN_RECORDS = 64
 TURN_BYTES = 256 * 1024
 """What is delivered in one turn of the loop: about a millisecond, so that a million messages that are due at once
 come out as fast as the machine can, between the requests of clients."""
@@ -53,11 +52,8 @@ LONGEST_WAIT_MS = 1000
 """The clock is looked at so often at least: it may be set, and then the timer is not."""
 
 _DELAY = names.DELAY_LEVEL.encode()
-_REAL_TOPIC = names.REAL_TOPIC.encode()
-_REAL_QUEUE_ID = names.REAL_QUEUE_ID.encode()
 _TIMERS = (names.TIMER_DELIVER_MS.encode(), names.TIMER_DELAY_SEC.encode(), names.TIMER_DELAY_MS.encode())
 _NEVER_DELIVERED = frozenset({TRANSACTION_HALF_TOPIC, ROCKSDB_TRANSACTION_HALF_TOPIC})
-_MAX_QUEUE_ID = (1 << 31) - 1
 
 _HOPELESS = frozenset(
     {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED}
@@ -128,8 +124,7 @@ class ScheduleService:
             properties = with_property(properties, _DELAY, b"%d" % level.number)
         if b"TIMER_DEL" in properties:
             properties = without(properties, _TIMERS)
-        properties = with_property(properties, _REAL_TOPIC, topic.encode("utf-8", "replace"))
-        properties = with_property(properties, _REAL_QUEUE_ID, b"%d" % queue_id)
+        properties = with_place(properties, topic, queue_id)
         self.offsets.setdefault(level.number, level.offset)
         if level.look_at is None:
             level.look_at = self._clock.now_ms() + level.delay_ms
@@ -251,7 +246,7 @@ class ScheduleService:
                         if size >= most_bytes:
                             level.look_at = now
                             break
-                        self._deliver(level, physical)
+                        self._deliver(level, physical, record_size)
                         count += 1
                         size += record_size
                     level.offset += 1
@@ -281,26 +276,21 @@ class ScheduleService:
             return unit.tags_code
         return (self._store.reader.store_timestamp(physical) or 0) + level.delay_ms
 
-    def _deliver(self, level: Level, physical: int) -> None:
+    def _deliver(self, level: Level, physical: int, size: int) -> None:
         """Append a parked message where it belongs. Raises StoreError if that has to be tried again."""
-        record = self._store.record(physical)
-        try:
-            message = None if record is None else rebuild(record)
-        except ProtocolError:
-            message = None
+        message = read_parked(self._store, physical, size)
         if message is None or message.topic != SCHEDULE_TOPIC:
             log.error("the delayed message at %d cannot be read: it is skipped", physical)
             return
-        topic = decode_utf8(find(message.properties, _REAL_TOPIC) or b"")
-        queue_id = find(message.properties, _REAL_QUEUE_ID) or b""
-        if not topic or not queue_id.isdigit() or len(queue_id) > 10 or int(queue_id) > _MAX_QUEUE_ID:
+        place = place_in(message.properties)
+        if place is None:
             log.error("the delayed message at %d does not say where it belongs: it is skipped", physical)
-        elif topic in _NEVER_DELIVERED:
+        elif place[0] in _NEVER_DELIVERED:
             log.error("the delayed message at %d is a half message: it is skipped", physical)
         else:
-            self._append(level, message, topic, int(queue_id))
+            self._append(level, message, *place)
 
-    def _append(self, level: Level, message: Rebuilt, topic: str, queue_id: int) -> None:
+    def _append(self, level: Level, message: Record, topic: str, queue_id: int) -> None:
         try:
             appended = self._store.append(
                 topic,
@@ -319,7 +309,12 @@ class ScheduleService:
             is_too_long = len(message.body) > self._store.config.max_message_size
             if error.status not in _HOPELESS or is_too_long:
                 raise
-            log.error("the delayed message at %d is refused by %s, and given up: %s", message.offset, topic, error)
+            log.error(
+                "the delayed message at %d is refused by %s, and given up: %s",
+                message.physical_offset,
+                topic,
+                error,
+            )
             return
         if self._stats is not None:
             self._stats.delivered(level.number - 1, 1, appended.size)

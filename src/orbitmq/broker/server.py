@@ -172,6 +172,8 @@ class Broker:
             settings.store, disk=disk, clock=clock, batch_topics=self.topics.batch_topics()
         )
         self.service = StoreService(self.store)
+        archived = self.service.retention.archived
+        archived.committed, archived.is_own = self.offsets.query, self.topics.is_system_topic
 
     def _run_blocking(self, work: Callable[[], T]) -> Awaitable[T]:
         return self.service.run_blocking(work)

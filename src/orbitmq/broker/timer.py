@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.flush_soon import FlushSoon
+from orbitmq.broker.real_place import REAL_TOPIC, topic_in, with_place
 from orbitmq.broker.timer_counts import waiting_by_topic
-from orbitmq.broker.timer_messages import DELIVERED_AT_ONCE, TimerMessages
+from orbitmq.broker.timer_messages import DELIVERED_AT_ONCE, TimerMessages, takes_back
 from orbitmq.broker.timer_parking import delivery_time, illegal, refuse_if_crowded
 from orbitmq.broker.timer_rates import TimerRates
 from orbitmq.broker.timer_slot import DueSlot
 from orbitmq.protocol import property_names as names
-from orbitmq.protocol.java import decode_utf8, string_hash
+from orbitmq.protocol.java import string_hash
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import find, with_property
-from orbitmq.protocol.record import properties_of
 from orbitmq.store import FlushFailedError, StoreError
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
 from orbitmq.store.timer_files import TimerFiles
@@ -33,9 +34,9 @@ from orbitmq.store.timer_wheel import SLOTS, WINDOW
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from orbitmq.broker.rebuilding import Rebuilt
     from orbitmq.broker.stats import BrokerStats
     from orbitmq.broker.timer_counts import TimerCounts
+    from orbitmq.protocol.record import Record
     from orbitmq.store import Clock, MessageStore
     from orbitmq.store.service import RunBlocking
     from orbitmq.store.timer_checkpoint import TimerCheckpoint
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.broker")
 
-TURN_RECORDS = 32
+TURN_RECORDS = 64
 TURN_BYTES = 256 * 1024
 """What is entered, and what is delivered, in one turn of the loop: about a millisecond each, so that a million
 messages that are due at once come out as fast as the machine can, between the requests of clients."""
@@ -63,9 +64,8 @@ BLANK_SLOTS = 60
 
 _OUT = names.TIMER_OUT_MS.encode()
 _DELETES = names.TIMER_DELETE_UNIQUE_KEY.encode()
-_REAL_TOPIC = names.REAL_TOPIC.encode()
-_REAL_QUEUE_ID = names.REAL_QUEUE_ID.encode()
 _UNIQ_KEY = names.UNIQUE_KEY.encode()
+_hash_of = functools.lru_cache(maxsize=8192)(string_hash)
 
 
 class TimerService:
@@ -137,13 +137,11 @@ class TimerService:
             return None
         out_ms = self.out_time(deliver_ms)
         if out_ms is None:
-            if find(properties, _DELETES) is not None:
+            if takes_back(properties):
                 raise illegal(self._config)
             return None
         properties = with_property(properties, _OUT, b"%d" % out_ms)
-        properties = with_property(properties, _REAL_TOPIC, topic.encode("utf-8", "replace"))
-        properties = with_property(properties, _REAL_QUEUE_ID, b"%d" % queue_id)
-        return TIMER_TOPIC, 0, properties
+        return TIMER_TOPIC, 0, with_place(properties, topic, queue_id)
 
     def out_time(self, deliver_ms: int) -> int | None:
         """The slot of a message for this time; None if its time has come. Raises AppendRefusedError."""
@@ -343,8 +341,7 @@ class TimerService:
         return self.queue_offset >= queue.end
 
     def _enter(self, physical: int, size: int) -> None:
-        record = self._store.record(physical)
-        properties = b"" if record is None else properties_of(record)
+        properties = self._messages.properties_at(physical, size)
         out = find(properties, _OUT) or b""
         if not out.isdigit() or len(out) > 18:
             log.error("the message for a certain time at %d cannot be read: it is skipped", physical)
@@ -362,12 +359,12 @@ class TimerService:
             # Not so that it rolls again shortly before its time.
             is_near = due - now - window < self._roll_slots // 3 * self._precision_ms
             slot_time = now + (self._roll_slots // 2 * self._precision_ms if is_near else window)
-        if find(properties, _DELETES) is not None:
+        if takes_back(properties):
             magic |= DELETE
         if slot_time < self.read_time_ms:
             self._go_back_to(slot_time)
-        topic = decode_utf8(find(properties, _REAL_TOPIC) or b"")
-        self.files.add(slot_time, magic, now, physical, size, string_hash(topic))
+        topic = topic_in(properties)
+        self.files.add(slot_time, magic, now, physical, size, _hash_of(topic))
         weight = -1 if magic & DELETE else 1
         self.waiting += weight
         if topic:
@@ -434,18 +431,14 @@ class TimerService:
         if message is not None:
             key = find(message.properties, _DELETES)
             if key is not None:
-                due.take_back(key, decode_utf8(find(message.properties, _REAL_TOPIC) or b""))
+                due.take_back(key, topic_in(message.properties))
         due.markers.pop()
 
     def _deliver_oldest(self, due: DueSlot) -> int:
         """Deliver one message; returns the size of its record. Raises StoreError, and it stays the oldest then."""
         position, unit = due.oldest()
-        message = None if unit is None else self._messages.read(unit.offset)
-        if (
-            unit is not None
-            and message is not None
-            and not due.is_taken_back(find(message.properties, _REAL_TOPIC) or b"", _key_of(message))
-        ):
+        message = None if unit is None else self._messages.read(unit.offset, unit.size)
+        if unit is not None and message is not None and not _is_taken_back(due, message):
             is_rolling = bool(unit.magic & ROLL)
             if not is_rolling or not self._roll_on(due.time_ms, unit, message):
                 self._messages.append(message, unit.written_ms, is_rolling=is_rolling)
@@ -454,7 +447,7 @@ class TimerService:
         self._is_changed = True
         return 0 if unit is None else unit.size
 
-    def _roll_on(self, time_ms: int, unit: TimerUnit, message: Rebuilt) -> bool:
+    def _roll_on(self, time_ms: int, unit: TimerUnit, message: Record) -> bool:
         """Put a message that rolls into its own slot if that is due as well, because the broker was away for long.
 
         Parked once more it would come too late to take another one back.
@@ -495,5 +488,8 @@ class TimerService:
         self.counts.persist()
 
 
-def _key_of(message: Rebuilt) -> bytes:
-    return find(message.properties, _UNIQ_KEY) or b""
+def _is_taken_back(due: DueSlot, message: Record) -> bool:
+    if not due.takes_back:
+        return False
+    properties = message.properties
+    return due.is_taken_back(find(properties, REAL_TOPIC) or b"", find(properties, _UNIQ_KEY) or b"")

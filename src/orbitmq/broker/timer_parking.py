@@ -26,23 +26,30 @@ _NUMBER = re.compile(rb"[+-]?[0-9]{1,19}")
 
 def is_for_a_time(properties: bytes) -> bool:
     """Whether a message says when it is to be delivered, and did not come out of the timer."""
-    return find(properties, _OUT) is None and any(
-        find(properties, name) is not None for name in (_SECONDS, _MILLISECONDS, _TIME)
+    return _find(properties, _OUT) is None and (
+        _find(properties, _TIME) is not None
+        or _find(properties, _SECONDS) is not None
+        or _find(properties, _MILLISECONDS) is not None
     )
 
 
 def delivery_time(properties: bytes, now_ms: int) -> int | None:
     """The time in milliseconds; None if a message has none, or came out of the timer. Raises ValueError."""
-    if b"TIMER_DEL" not in properties or not is_for_a_time(properties):
+    if b"TIMER_DEL" not in properties or _find(properties, _OUT) is not None:
         return None
     # The first one that is there counts, whatever the others say.
     for name, scale, since in ((_SECONDS, 1000, now_ms), (_MILLISECONDS, 1, now_ms), (_TIME, 1, 0)):
-        text = find(properties, name)
+        text = _find(properties, name)
         if text is not None:
             if not _NUMBER.fullmatch(text):
                 raise ValueError(f"{text!r} is no number")
             return since + int(text) * scale
     return None
+
+
+def _find(properties: bytes, name: bytes) -> bytes | None:
+    # Most of them are not there, and that is known sooner than where they would be.
+    return find(properties, name) if name in properties else None
 
 
 def illegal(config: StoreConfig) -> AppendRefusedError:

@@ -62,6 +62,11 @@ class DueSlot:
         self._taken_back[key] = topic
         self._left[key] += 1
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether there are markers at all."""
+        return bool(self._taken_back)
+
     def is_taken_back(self, topic: bytes, key: bytes) -> bool:
         """Whether a message is meant by one of the markers. Those of some versions say of which topic it is."""
         if not self._taken_back:

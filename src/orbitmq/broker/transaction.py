@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import struct
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.broker.flush_soon import FlushSoon
-from orbitmq.broker.rebuilding import rebuild
+from orbitmq.broker.real_place import place_in, topic_in, with_place, without_place
+from orbitmq.broker.rebuilding import read_parked, rebuild
 from orbitmq.broker.transaction_counts import HalfCounts
 from orbitmq.broker.transaction_ledger import COMMITTED, ENDED, PENDING, ROLLED_BACK, HalfLedger
 from orbitmq.broker.transaction_ops import OpQueue
@@ -19,11 +21,12 @@ from orbitmq.protocol import property_names as names
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import Command
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from orbitmq.protocol.java import decode_utf8
 from orbitmq.protocol.names import TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
-from orbitmq.protocol.properties import find, with_property, without
-from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of, refusal
+from orbitmq.protocol.properties import find, with_property
+from orbitmq.protocol.request_fields import REQUEST_FIELDS
+from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of, refusal, success_with
 from orbitmq.store import AppendRefusedError, PutStatus
 from orbitmq.store.config import BrokerRole
 from orbitmq.store.consume_queue import ConsumeQueue
@@ -34,11 +37,11 @@ if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.config_writer import ConfigWriter
     from orbitmq.broker.offsets import OffsetTable
-    from orbitmq.broker.rebuilding import Rebuilt
     from orbitmq.broker.schedule import ScheduleService
     from orbitmq.broker.stats import BrokerStats
     from orbitmq.broker.topics import TopicTable
     from orbitmq.protocol.header import Header
+    from orbitmq.protocol.record import Record
     from orbitmq.remoting import Answer, Connection, Handler
     from orbitmq.store import Clock, MessageStore
 
@@ -56,11 +59,10 @@ CHECK_TIMES = names.TRANSACTION_CHECK_TIMES.encode()
 IMMUNITY = names.CHECK_IMMUNITY_SECONDS.encode()
 PRODUCER_GROUP = names.PRODUCER_GROUP.encode()
 _TRANSACTION_ID = names.TRANSACTION_ID.encode()
-_REAL_TOPIC = names.REAL_TOPIC.encode()
-_REAL_QUEUE_ID = names.REAL_QUEUE_ID.encode()
 _TIMERS = (names.TIMER_DELAY_SEC.encode(), names.TIMER_DELAY_MS.encode(), names.TIMER_DELIVER_MS.encode())
-_MAX_QUEUE_ID = (1 << 31) - 1
 
+_END_FIELDS = REQUEST_FIELDS[RequestCode.END_TRANSACTION]
+_SIZE = struct.Struct(">I")
 _STATES = {TRANSACTION_COMMIT: COMMITTED, TRANSACTION_ROLLBACK: ROLLED_BACK}
 _DONE = {COMMITTED: "committed", ROLLED_BACK: "rolled back"}
 
@@ -158,13 +160,11 @@ class Transactions:
             )
         if unique_key:
             properties = with_property(properties, _TRANSACTION_ID, unique_key)
-        properties = with_property(properties, _REAL_TOPIC, topic.encode("utf-8", "replace"))
-        properties = with_property(properties, _REAL_QUEUE_ID, b"%d" % queue_id)
-        return TRANSACTION_HALF_TOPIC, HALF_QUEUE, properties
+        return TRANSACTION_HALF_TOPIC, HALF_QUEUE, with_place(properties, topic, queue_id)
 
     def prepared(self, properties: bytes) -> None:
         """A half message was stored."""
-        self.counts.add(decode_utf8(find(properties, _REAL_TOPIC) or b""), 1)
+        self.counts.add(topic_in(properties), 1)
 
     # Requests
 
@@ -177,9 +177,8 @@ class Transactions:
 
     def end(self, connection: Connection, header: Header, body: bytes, serialize_type: int) -> Answer:
         """END_TRANSACTION, which is not answered if the producer does not know what became of its transaction."""
-        request = Command.of((serialize_type, b"", body), header)
         try:
-            fields = fields_of(request)
+            fields: dict[str, Any] = decode_fields(header[6], _END_FIELDS)
             if self._store.config.broker_role is BrokerRole.SLAVE:
                 raise RequestRefusedError(NO_CODE_SET, ResponseCode.SLAVE_NOT_AVAILABLE)
             wanted = _STATES.get(fields["commitOrRollback"])
@@ -188,14 +187,16 @@ class Transactions:
                     "%s does not know yet what became of the transaction %s: %s",
                     connection.remote_address,
                     fields["msgId"],
-                    request.remark or "it is asked later",
+                    header[5] or "it is asked later",
                 )
                 return b""
             self._end(wanted, fields)
         except (RequestRefusedError, ProtocolError) as error:
-            return refusal(request, error).encode()
-        remark = None if wanted == COMMITTED else NO_CODE_SET
-        return request.response(ResponseCode.SUCCESS, remark=remark).encode()
+            return refusal(Command.of((serialize_type, b"", body), header), error).encode()
+        if wanted == COMMITTED:
+            return success_with(b"", header[1], serialize_type)
+        request = Command.of((serialize_type, b"", body), header)
+        return request.response(ResponseCode.SUCCESS, remark=NO_CODE_SET).encode()
 
     def _end(self, wanted: int, fields: dict[str, Any]) -> None:
         half = self._half(fields["commitLogOffset"])
@@ -222,15 +223,11 @@ class Transactions:
         self.ops.add(half.queue_id, places)
         self.counts.add(topic, -1)
 
-    def _half(self, offset: int) -> Rebuilt:
+    def _half(self, offset: int) -> Record:
         """The half message at a place in the log. Raises RequestRefusedError."""
         if offset >= self._store.log.committed:
             self._store.log.commit()  # its producer is fast, and it lies in a buffer still
-        record = self._store.record(offset)
-        try:
-            half = None if record is None else rebuild(record)
-        except ProtocolError:
-            half = None
+        half = self._at(offset)
         if half is None or half.topic != TRANSACTION_HALF_TOPIC:
             raise RequestRefusedError(NOT_FOUND)
         queue = self.queue(TRANSACTION_HALF_TOPIC, half.queue_id)
@@ -242,7 +239,12 @@ class Transactions:
             raise RequestRefusedError(NOT_FOUND)
         return half
 
-    def _is_late(self, half: Rebuilt) -> bool:
+    def _at(self, offset: int) -> Record | None:
+        """The record at a place in the log that a client named; None if there is none."""
+        size = self._store.log.slice(offset, _SIZE.size) if offset >= self._store.reader.checked_from else None
+        return read_parked(self._store, offset, 0 if size is None else _SIZE.unpack(size)[0])
+
+    def _is_late(self, half: Record) -> bool:
         """Whether the time is over for which a producer wanted not to be asked."""
         text = find(half.properties, IMMUNITY)
         if text is None:
@@ -250,8 +252,8 @@ class Transactions:
         immunity = max(immunity_ms(text) or 0, self._config.transaction_time_out)
         return self._clock.now_ms() - half.born_timestamp > immunity
 
-    def _commit(self, half: Rebuilt, topic: str, queue_id: int) -> None:
-        properties = without(half.properties, (_REAL_TOPIC, _REAL_QUEUE_ID))
+    def _commit(self, half: Record, topic: str, queue_id: int) -> None:
+        properties = without_place(half.properties, topic, queue_id)
         # Java's clients send no delayed half messages. RocketMQ's broker loses those of others.
         parked = self._schedule.park(properties, topic, queue_id) if b"DELAY\x01" in properties else None
         topic, queue_id, properties = parked or (topic, queue_id, properties)
@@ -266,7 +268,7 @@ class Transactions:
                 born_timestamp=half.born_timestamp,
                 born_host=half.born_host,
                 reconsume_times=half.reconsume_times,
-                prepared_transaction_offset=half.offset,
+                prepared_transaction_offset=half.physical_offset,
             )
         except AppendRefusedError as error:
             self._stats.put_failed()
@@ -300,7 +302,7 @@ class Transactions:
         self.counts.add(topic, 1)
         return request.response(ResponseCode.SUCCESS)
 
-    def put_half(self, message: Rebuilt, queue_id: int, properties: bytes) -> tuple[int, int]:
+    def put_half(self, message: Record, queue_id: int, properties: bytes) -> tuple[int, int]:
         """Put a half message at the end of its queue; its offset there and in the log. Raises StoreError."""
         appended = self._store.append(
             TRANSACTION_HALF_TOPIC,
@@ -317,13 +319,12 @@ class Transactions:
         return appended.queue_offset, appended.offset
 
 
-def place_of(half: Rebuilt) -> tuple[str, int]:
+def place_of(half: Record) -> tuple[str, int]:
     """The topic and queue of a half message. Raises RequestRefusedError if it does not say."""
-    topic = decode_utf8(find(half.properties, _REAL_TOPIC) or b"")
-    queue_id = find(half.properties, _REAL_QUEUE_ID) or b""
-    if not topic or not queue_id.isdigit() or len(queue_id) > 10 or int(queue_id) > _MAX_QUEUE_ID:
+    place = place_in(half.properties)
+    if place is None:
         raise RequestRefusedError("the message does not say where it belongs: it is no half message")
-    return topic, int(queue_id)
+    return place
 
 
 def immunity_ms(text: bytes) -> int | None:

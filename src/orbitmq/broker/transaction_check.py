@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from orbitmq.broker.clients import Clients
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.offsets import OffsetTable
-    from orbitmq.broker.rebuilding import Rebuilt
     from orbitmq.broker.stats import BrokerStats
     from orbitmq.broker.topics import TopicTable
     from orbitmq.broker.transaction import Transactions
     from orbitmq.broker.transaction_ledger import HalfLedger
+    from orbitmq.protocol.record import Record
     from orbitmq.remoting import Connection
     from orbitmq.store import Clock, MessageStore
     from orbitmq.store.consume_queue import ConsumeQueue
@@ -226,7 +226,7 @@ class TransactionChecks:
             ledger.pass_over(offset + 1)
         return Next.ON
 
-    def _half(self, physical: int) -> Rebuilt | None:
+    def _half(self, physical: int) -> Record | None:
         record = self._store.record(physical)
         try:
             half = None if record is None else rebuild(record)
@@ -236,7 +236,7 @@ class TransactionChecks:
             log.error("the half message at %d cannot be read: it is skipped", physical)
         return half
 
-    def _look(self, half: Rebuilt, queue_id: int, ledger: HalfLedger, began: int) -> Next:
+    def _look(self, half: Record, queue_id: int, ledger: HalfLedger, began: int) -> Next:
         """Decide about one half message that is not ended. Raises StoreError."""
         config = self._config
         now = self._clock.now_ms()
@@ -264,7 +264,7 @@ class TransactionChecks:
             self._give_up(half)
             return Next.ON
 
-    def _keep_unasked(self, half: Rebuilt, queue_id: int, ledger: HalfLedger) -> None:
+    def _keep_unasked(self, half: Record, queue_id: int, ledger: HalfLedger) -> None:
         """Put a message back whose producer wants to be asked later. That does not count as a question.
 
         The copy says where the message was first, for its producer knows no other place.
@@ -281,7 +281,7 @@ class TransactionChecks:
         if not ledger.is_put_back(first):
             ledger.put_back(first, copy)
 
-    def _give_up(self, half: Rebuilt) -> None:
+    def _give_up(self, half: Record) -> None:
         """Put a message aside that nobody has ended. Raises StoreError."""
         try:
             topic, _ = place_of(half)
@@ -305,7 +305,7 @@ class TransactionChecks:
 
     # Asking
 
-    def _ask(self, half: Rebuilt, queue_id: int, ledger: HalfLedger, times: int) -> Next:
+    def _ask(self, half: Record, queue_id: int, ledger: HalfLedger, times: int) -> Next:
         group = decode_utf8(find(half.properties, PRODUCER_GROUP) or b"")
         producer = self._producer(group)
         if producer is None and self._clients.producers.get(group) and self._waits < MOST_WAITS:
@@ -333,7 +333,7 @@ class TransactionChecks:
                 return connection
         return None
 
-    def _question(self, half: Rebuilt, properties: bytes, copy: int, physical: int) -> Command:
+    def _question(self, half: Record, properties: bytes, copy: int, physical: int) -> Command:
         """What a producer is asked: with the message as it would be, and the place of its newest copy."""
         topic, queue_id = place_of(half)
         key = find(half.properties, _UNIQ_KEY)
@@ -395,5 +395,5 @@ def _number(text: bytes | None, default: int = 0) -> int:
     return int(text) if text is not None and text.isdigit() and len(text) <= 18 else default
 
 
-def _key(half: Rebuilt) -> str:
+def _key(half: Record) -> str:
     return decode_utf8(find(half.properties, _UNIQ_KEY) or b"without a key")

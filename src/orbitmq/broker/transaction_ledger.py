@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 PENDING = 0
 COMMITTED = 1
 ROLLED_BACK = 2
@@ -29,8 +31,9 @@ class HalfLedger:
         self.base = base
         self._origin = base
         self._marks = bytearray()
-        self._moved: dict[int, int] = {}
-        self._late: dict[int, int] = {}
+        # The oldest of a plain dict is found behind the places of all that were removed before it.
+        self._moved: collections.OrderedDict[int, int] = collections.OrderedDict()
+        self._late: collections.OrderedDict[int, int] = collections.OrderedDict()
 
     def state(self, offset: int) -> int:
         """What is known of a half message."""
@@ -81,7 +84,7 @@ class HalfLedger:
             self.pass_over(self._origin + (len(marks) if first < 0 else first))
 
 
-def _remember(table: dict[int, int], key: int, value: int) -> None:
+def _remember(table: collections.OrderedDict[int, int], key: int, value: int) -> None:
     table[key] = value
     if len(table) > MOST_REMEMBERED:
-        del table[next(iter(table))]
+        table.popitem(last=False)

@@ -149,6 +149,8 @@ class OpQueue:
                 left = count
                 while left > 0:
                     left -= self._write_one(queue_id, batch, left)
+                    # What comes meanwhile stands behind these and waits for the next time.
+                    await asyncio.sleep(0)
         except (StoreError, OSError) as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)

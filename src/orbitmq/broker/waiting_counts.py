@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from orbitmq.broker.table_versions import first_version, next_version
-from orbitmq.protocol.bodies import Metric, TimerMetricsSerializeWrapper, TransactionMetricsSerializeWrapper
+from orbitmq.broker.table_versions import first_version
+from orbitmq.protocol.bodies import (
+    DataVersion,
+    Metric,
+    TimerMetricsSerializeWrapper,
+    TransactionMetricsSerializeWrapper,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orbitmq.broker.config_writer import ConfigWriter
-    from orbitmq.protocol.bodies import DataVersion
     from orbitmq.store import Clock
     from orbitmq.store.config_json import ConfigFile
 
@@ -37,6 +41,8 @@ class WaitingCounts(Generic[T]):
         self._counts_in: Callable[[T], dict[str, Metric]] = counts_in
         self._counts: dict[str, Metric] = {}
         self._version = first_version(clock)
+        self._changes = self._changed_ms = 0
+        """Since that version was made: one for each message would cost more than all else that is counted here."""
         self._changed = False
 
     def load(self) -> None:
@@ -52,8 +58,8 @@ class WaitingCounts(Generic[T]):
         if metric is None:
             metric = self._counts[topic] = Metric()
         metric.count += count
-        metric.time_stamp = self._clock.now_ms()
-        self._version = next_version(self._version, self._clock)
+        metric.time_stamp = self._changed_ms = self._clock.now_ms()
+        self._changes += 1
         self._changed = True
 
     def of(self, topic: str) -> int:
@@ -67,4 +73,7 @@ class WaitingCounts(Generic[T]):
             self._writer.mark(self._file, self.table)
 
     def table(self) -> T:
+        if self._changes:
+            self._version = DataVersion(self._version.counter + self._changes, 0, self._changed_ms)
+            self._changes = 0
         return self._made(self._counts, self._version)

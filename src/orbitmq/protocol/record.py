@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
+_MAGICS = frozenset({MAGIC_V1, MAGIC_V2})
 MAGIC_BLANK = 0xCBD43194
 
 BLANK_SIZE = 8
@@ -60,7 +61,6 @@ HEADS: tuple[struct.Struct, ...] = tuple(
 """The fixed part up to and including the body length, by ``sysFlag >> 4 & 3`` (which hosts are IPv6)."""
 
 _START = struct.Struct(">iI")
-_SYS_FLAG = struct.Struct(">i")
 _BLANK = struct.Struct(">iI")
 _LONG = struct.Struct(">q")
 
@@ -200,13 +200,13 @@ def decode_record(buffer: Readable, position: int = 0, end: int | None = None) -
     if position < 0 or limit - position < MIN_RECORD_SIZE:
         raise ProtocolError(f"{max(limit - position, 0)} bytes are too few for a record")
     size, magic = _START.unpack_from(buffer, position)
-    if magic not in {MAGIC_V1, MAGIC_V2}:
+    if magic not in _MAGICS:
         raise ProtocolError(f"0x{magic:08X} is not the magic of a record")
     if size < MIN_RECORD_SIZE or size > limit - position:
         raise ProtocolError(f"record size {size} does not fit in {limit - position} bytes")
-    last = position + size
-    (sys_flag,) = _SYS_FLAG.unpack_from(buffer, position + SYS_FLAG_AT)
-    head = HEADS[sys_flag >> 4 & 3]
+    # Pieces of bytes are made several times faster than those of a view, and copying all costs less than one.
+    data = bytes(buffer[position : position + size])
+    head = HEADS[data[SYS_FLAG_AT + 3] >> 4 & 3]
     if head.size > size:
         raise ProtocolError(f"record size {size} is less than its fixed part")
     (
@@ -217,7 +217,7 @@ def decode_record(buffer: Readable, position: int = 0, end: int | None = None) -
         flag,
         queue_offset,
         physical_offset,
-        _,
+        sys_flag,
         born_timestamp,
         born_host,
         store_timestamp,
@@ -225,40 +225,41 @@ def decode_record(buffer: Readable, position: int = 0, end: int | None = None) -
         reconsume_times,
         prepared,
         body_size,
-    ) = head.unpack_from(buffer, position)
-    body_at = position + head.size
+    ) = head.unpack_from(data)
+    body_at = head.size
     topic_at = body_at + body_size + (1 if magic == MAGIC_V1 else 2)
-    if body_size < 0 or topic_at > last:
+    if body_size < 0 or topic_at > size:
         raise ProtocolError(f"body size {body_size} does not fit the record")
-    topic_size = int.from_bytes(buffer[body_at + body_size : topic_at], "big", signed=True)
+    topic_size = int.from_bytes(data[body_at + body_size : topic_at], "big", signed=True)
     properties_at = topic_at + topic_size + 2
-    if topic_size < 0 or properties_at > last:
+    if topic_size < 0 or properties_at > size:
         raise ProtocolError(f"topic size {topic_size} does not fit the record")
-    properties_size = int.from_bytes(buffer[properties_at - 2 : properties_at], "big", signed=True)
-    if properties_at + properties_size != last:
-        raise ProtocolError(f"fields end {last - properties_at - properties_size} bytes off the size")
+    properties_size = int.from_bytes(data[properties_at - 2 : properties_at], "big", signed=True)
+    if properties_at + properties_size != size:
+        raise ProtocolError(f"fields end {size - properties_at - properties_size} bytes off the size")
     try:
-        topic = str(buffer[topic_at : topic_at + topic_size], "utf-8")
+        topic = str(data[topic_at : topic_at + topic_size], "utf-8")
     except UnicodeDecodeError as error:
         raise ProtocolError("topic is not UTF-8") from error
+    # In the order of the fields: naming all of them takes longer than to read them.
     return Record(
-        physical_offset=physical_offset,
-        size=size,
-        magic=magic,
-        topic=topic,
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        flag=flag,
-        sys_flag=sys_flag,
-        born_timestamp=born_timestamp,
-        born_host=born_host,
-        store_timestamp=store_timestamp,
-        store_host=store_host,
-        reconsume_times=reconsume_times,
-        prepared_transaction_offset=prepared,
-        body_crc=crc,
-        body=bytes(buffer[body_at : body_at + body_size]),
-        properties=bytes(buffer[properties_at:last]),
+        physical_offset,
+        size,
+        magic,
+        topic,
+        queue_id,
+        queue_offset,
+        flag,
+        sys_flag,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared,
+        crc,
+        data[body_at : body_at + body_size],
+        data[properties_at:],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.protocol.hosts import MAX_PORT
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 _LEAST_TIMER_LOG = 52 + 16
 """A file of the timer log holds a unit and the mark behind the last one."""
+
+KEEP = "keep"
+DELETE = "delete"
 
 
 class FlushDiskType(enum.Enum):
@@ -95,6 +99,14 @@ class StoreConfig(KeptStoreSettings):
     clean_file_forcibly_enable: bool = True
     clean_resource_interval: int = 10_000
 
+    # Not RocketMQ's: files of the log stay until an archiver has what is in them.
+    archive_group: str = setting("", optional=True)
+    """The consumer group that it commits to; empty: files go without being asked for."""
+    archive_topics: str = setting("", optional=True)
+    """A regular expression for the topics that have to be archived; empty: all but those that nobody sends to."""
+    archive_full_policy: str = setting("", optional=True)
+    """``keep`` (also if it is empty) or ``delete``: what becomes of files that are not archived on a full disk."""
+
     broker_ip1: str = setting("127.0.0.1", key="brokerIP1")
     """An IP address: with the port, what every record says of where it was stored."""
     listen_port: int = 10_911
@@ -150,6 +162,12 @@ class StoreConfig(KeptStoreSettings):
         for hour in self.delete_hours_text():
             if not hour.isdigit() or not 0 <= int(hour) <= 23:
                 raise ConfigError(f"deleteWhen has {hour!r}; give hours 00 to 23 separated by ';'")
+        try:
+            re.compile(self.archive_topics)
+        except re.error as error:
+            raise ConfigError(f"archiveTopics={self.archive_topics} is no regular expression: {error}") from None
+        if self.archive_full_policy not in {"", KEEP, DELETE}:
+            raise ConfigError(f"archiveFullPolicy={self.archive_full_policy}: {KEEP} or {DELETE} is expected")
         delay_levels(self.message_delay_level)
         if self.mapped_file_size_timer_log < _LEAST_TIMER_LOG:
             raise ConfigError(f"mappedFileSizeTimerLog must be at least {_LEAST_TIMER_LOG}")

@@ -4,15 +4,25 @@ Expired files go in the hours of ``deleteWhen``, or at once when the disk is ful
 Over ``diskSpaceCleanForciblyRatio`` files go whatever their age, and over ``diskSpaceWarningLevelRatio`` the store
 takes no more messages until there is room again. The newest file and what is not flushed never go. A reader that
 holds slices of a file that goes can read them to the end: the name is removed, the bytes live until it lets go.
+
+With ``archiveGroup`` a file goes only if every message in it is archived. What happens when the disk is full and
+the archiver is behind is ``archiveFullPolicy``'s business: such files stay, and at last the store takes no more; or
+they go when files go whatever their age, and an error names what is lost.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import TYPE_CHECKING
+
+from orbitmq.store.config import DELETE
+from orbitmq.store.retention_archive import ArchivedLog
 
 if TYPE_CHECKING:
     from orbitmq.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
 
 MANUAL_ROUNDS = 20
 """Rounds for which a request by hand is honoured, as in RocketMQ: one round may not remove all there is."""
@@ -29,6 +39,8 @@ class RetentionReport:
     log_files: list[str] = dataclasses.field(default_factory=list)
     queue_files: int = 0
     index_files: int = 0
+    waits: str = ""
+    """Why a file stays that could go: it is not archived."""
 
 
 class Retention:
@@ -36,6 +48,9 @@ class Retention:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self.archived = ArchivedLog(store)
+        self._waits = ""
+        self._told_at: int | None = None
         self._manual_rounds = 0
         config = store.config
         self._max_used = _clamp(config.disk_max_used_space_ratio, 10, 95)
@@ -67,13 +82,31 @@ class Retention:
                 age = 0 if found is None else found.mtime_ms
                 if not (at_any_age or age <= expired_before) or base + files.file_size > self._removable_end():
                     break
+                if not self._may_go(base, path, at_any_age, report):
+                    break
                 files.remove(base)
                 report.log_files.append(path)
         finally:
             # Also when the disk refuses to go on: no queue may lead to what is gone.
             if files.start > start:
                 self._follow(report)
+            self._waits = report.waits
         return report
+
+    def _may_go(self, base: int, path: str, at_any_age: bool, report: RetentionReport) -> bool:
+        """Whether a file is archived, or has to go all the same."""
+        end = base + self._store.log.files.file_size
+        if self.archived.reaches(end):
+            return True
+        if at_any_age and self._store.config.archive_full_policy == DELETE:
+            self.archived.tell_lost(path, end)
+            return True
+        report.waits = self.archived.reason()
+        now = self._store.clock.now_ms()
+        if self._told_at is None or now - self._told_at >= HOUR_MS:
+            self._told_at = now
+            logger.warning("%s could be removed but stays: %s", path, report.waits)
+        return False
 
     def _removable_end(self) -> int:
         store = self._store
@@ -100,8 +133,10 @@ class Retention:
     def _gate(self, used: float) -> None:
         gate = self._store.appender.gate
         if used > self._warning:
+            archive = f", or archive: {self._waits}" if self._waits else ""
             gate.close(
-                "disk", f"the disk is {used:.0%} full, messages are taken up to {self._warning:.0%}: free space"
+                "disk",
+                f"the disk is {used:.0%} full, messages are taken up to {self._warning:.0%}: free space{archive}",
             )
         elif used <= self._forcibly:
             gate.open("disk")

@@ -1,0 +1,10 @@
+"""What the messages cost that RocketMQ is chosen for, beside the unmodified Apache: ``python -m bench messages``.
+
+Timers, delay levels, transactions and POP, under the same load for both systems, which take turns as in
+``bench.server``: while one is measured the other is halted.
+"""
+
+from __future__ import annotations
+
+# It makes the tests' peers importable.
+import bench.server  # noqa: F401
