@@ -44,8 +44,8 @@ def run(*arguments: object, stdin: str | None = None) -> Ran:
 def run_apart(*arguments: object, **options: Any) -> Ran:
     """Run the command as a process of its own."""
     command = [sys.executable, "-m", "orbitmq", *map(str, arguments)]
-    options.setdefault("env", {**os.environ, **WIDTH})
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+    options = {"env": {**os.environ, **WIDTH}, "timeout": 120, **options}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     return Ran(done.returncode, done.stdout, done.stderr)
 
 

@@ -122,9 +122,13 @@ class Example:
 def examples() -> list[Example]:
     """All examples of the README and of ``docs/``."""
     # Those about Spark are run by its own ring: each would start a JVM.
-    about_spark = set((ROOT / "docs").glob("spark*.md"))
-    documents = [ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - about_spark)]
+    documents = [ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - set(about_spark()))]
     return [found for document in documents for found in examples_of(document)]
+
+
+def about_spark() -> list[Path]:
+    """The documents whose examples take a session of Spark."""
+    return sorted([*ROOT.glob("docs/spark*.md"), *ROOT.glob("docs/pipeline-*.md")])
 
 
 def examples_of(document: Path) -> list[Example]:

@@ -1,4 +1,4 @@
-"""A driver on a cluster of Spark's own: reads a topic, writes another, and streams from that one into a third."""
+"""A driver on a cluster of Spark's own: reads a topic, writes another, streams that into a third, and archives."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import sys
 
 from orbitmq.spark import session
+from orbitmq.spark.pipelines.archive import archive
 
 if __name__ == "__main__":
-    master, nameserver, topic, copy, stream, checkpoint = sys.argv[1:]
+    master, nameserver, topic, copy, stream, checkpoint, archived = sys.argv[1:]
     spark = session(
         "standalone",
         master,
@@ -35,5 +36,7 @@ if __name__ == "__main__":
         .start()
     )
     query.awaitTermination()
-    json.dump({"read": list(read or ()), "batches": len(query.recentProgress)}, sys.stdout)
+    kept = archive(spark, to=archived, topics=[topic], nameserver=nameserver, max_messages=600)
+    told = {"read": list(read or ()), "batches": len(query.recentProgress), "archived": kept.facts}
+    json.dump(told, sys.stdout)
     spark.stop()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from documented import ADDRESS, ROOT, examples_of
+from documented import ADDRESS, about_spark, examples_of
 from orbitmq import Message, Producer
 from spark_ends import server
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-DOCUMENTS = sorted(ROOT.glob("docs/spark*.md"))
+DOCUMENTS = about_spark()
 
 PATIENCE = 240
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from orbitmq import Message
@@ -21,7 +22,7 @@ ORDERS = 1000
 @pytest.mark.usefixtures("java_and_pyspark")
 @pytest.mark.timeout(400)  # six JVMs start
 @pytest.mark.orbitmq(brokers=2)
-def test_a_standalone_cluster_reads_writes_and_streams(orbitmq: ThreadCluster, tmp_path: Path) -> None:
+def test_a_standalone_cluster_reads_writes_streams_and_archives(orbitmq: ThreadCluster, tmp_path: Path) -> None:
     producer = orbitmq.producer(group="orders")
     for number in range(ORDERS):
         producer.send(
@@ -32,6 +33,7 @@ def test_a_standalone_cluster_reads_writes_and_streams(orbitmq: ThreadCluster, t
     with standalone_cluster(tmp_path) as master:
         ran = run_program(
             *(PROGRAM, home, master, orbitmq.name_server, "orders", "dear", "doubled", tmp_path / "checkpoint"),
+            tmp_path / "archive",
             PYSPARK_PYTHON=sys.executable,
         )
         assert ran.code == 0, ran.err
@@ -43,5 +45,13 @@ def test_a_standalone_cluster_reads_writes_and_streams(orbitmq: ThreadCluster, t
     assert sorted(int(message.body) for message in copied) == list(range(500, ORDERS))
     assert {(message.tags, int(message.body) % 2) for message in copied} == {("even", 0), ("odd", 1)}
     assert all(message.keys == [f"order-{message.body.decode()}"] for message in copied)
+    assert (ran.json["archived"]["messages"], ran.json["archived"]["segments"]) == (ORDERS, 2)
+    archived = [row["body"] for file in (tmp_path / "archive").rglob("*.parquet") for row in _rows(file)]
+    assert sorted(map(int, archived)) == list(range(ORDERS))
     doubled = sorted(int(message.body) for message in orbitmq.messages("doubled"))
     assert doubled == [2 * number for number in range(500, ORDERS)]
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(path, columns=["body"], partitioning=None).to_pylist()
+    return found

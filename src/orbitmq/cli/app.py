@@ -14,11 +14,14 @@ VERBS = {
     "serve": "orbitmq.cli.serve:serve",
     "send": "orbitmq.cli.send:send",
     "tail": "orbitmq.cli.tail:tail",
+    "find": "orbitmq.cli.find:find",
     "trace": "orbitmq.cli.trace:trace",
     "nameserver": "orbitmq.cli.nameserver:nameserver",
     "broker": "orbitmq.cli.broker:broker",
     "store": "orbitmq.cli.store:store_app",
     "outbox": "orbitmq.cli.outbox:outbox_app",
+    "pipeline": "orbitmq.cli.pipeline:pipeline_app",
+    "sql": "orbitmq.cli.sql:sql",
 }
 """What is behind each verb. A broker need not wait for the code that verifies stores, nor the other way round."""
 

@@ -12,13 +12,42 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orbitmq.spark.dedup import deduplicated
+    from orbitmq.spark.pipelines.archive import archive
+    from orbitmq.spark.pipelines.archive_directory import Archive
+    from orbitmq.spark.pipelines.audit import audit
+    from orbitmq.spark.pipelines.migrate import migrate
+    from orbitmq.spark.pipelines.rebuild import rebuild
+    from orbitmq.spark.pipelines.replay import replay
+    from orbitmq.spark.pipelines.sql_views import register_topics, topic_view
+    from orbitmq.spark.pipelines.telling import Summary
     from orbitmq.spark.spark_session import session
 
-__all__ = ["deduplicated", "session"]
+__all__ = [
+    "Archive",
+    "Summary",
+    "archive",
+    "audit",
+    "deduplicated",
+    "migrate",
+    "rebuild",
+    "register_topics",
+    "replay",
+    "session",
+    "topic_view",
+]
 
 _MODULES = {
+    "Archive": "pipelines.archive_directory",
+    "Summary": "pipelines.telling",
+    "archive": "pipelines.archive",
+    "audit": "pipelines.audit",
     "deduplicated": "dedup",
+    "migrate": "pipelines.migrate",
+    "rebuild": "pipelines.rebuild",
+    "register_topics": "pipelines.sql_views",
+    "replay": "pipelines.replay",
     "session": "spark_session",
+    "topic_view": "pipelines.sql_views",
 }
 
 

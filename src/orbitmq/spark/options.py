@@ -138,7 +138,7 @@ class SourceOptions:
             late_start=asked.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) or "error",
             max_offsets=asked.whole("maxOffsetsPerTrigger", 1),
             min_offsets=asked.whole("minOffsetsPerTrigger", 1),
-            max_trigger_delay=_duration("maxTriggerDelay", asked.text("maxTriggerDelay") or "15m"),
+            max_trigger_delay=duration("maxTriggerDelay", asked.text("maxTriggerDelay") or "15m"),
             min_partitions=asked.whole("minPartitions", 1),
             max_records_per_partition=asked.whole("maxRecordsPerPartition", 1),
             fail_on_data_loss=asked.boolean("failOnDataLoss", True),
@@ -316,7 +316,8 @@ def _group(text: str | None) -> str | None:
     return text
 
 
-def _duration(option: str, text: str) -> float:
+def duration(option: str, text: str) -> float:
+    """Seconds; a number alone is milliseconds. Raises OptionError."""
     found = _DURATION.fullmatch(text.lower())
     if found is None:
         raise OptionError(f"{option}={text} is not a time: write 500ms, 30s, 15m, 2h or 1d")

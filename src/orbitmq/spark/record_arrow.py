@@ -14,12 +14,15 @@ from orbitmq.protocol.compression import decompress
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.flags import COMPRESSED
 from orbitmq.protocol.hosts import host_text
+from orbitmq.protocol.java import decode_utf8
 from orbitmq.spark.arrow_slices import BatchTooLargeError, as_text, gathered, joined
 from orbitmq.spark.columns import TIMESTAMP, arrow_schema_of
 from orbitmq.spark.property_columns import PropertyItems, split_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
+
+    import numpy.typing as npt
 
     from orbitmq.protocol.record_columns import Bytes, Flags, Ints, RecordColumns
 
@@ -68,8 +71,24 @@ def arrow_batches(
             yield from arrow_batches(records.take(part), columns, broker=broker, topic=topic)
 
 
+def only_topic_of(records: RecordColumns) -> str | None:
+    """The topic if all of some records have the same."""
+    size = int(records.topic_size[0])
+    if size == 0 or bool((records.topic_size != size).any()):
+        return None
+    # Every place of the buffer as a text of that length: those where a topic begins are compared.
+    places = (len(records.data) - size + 1,)
+    topics: npt.NDArray[np.bytes_] = np.ndarray(places, f"S{size}", records.data, 0, (1,))[records.topic_at]
+    if bool((topics != topics[0]).any()):
+        return None
+    start = int(records.topic_at[0])
+    return decode_utf8(bytes(records.buffer[start : start + size]))
+
+
 def topics_of(records: RecordColumns) -> pa.Array:
     """The topics."""
+    if len(records) and (only := only_topic_of(records)) is not None:
+        return _repeated(only, len(records))
     return as_text(gathered(records.buffer, records.topic_at, records.topic_at + records.topic_size, pa.binary()))
 
 
@@ -147,7 +166,10 @@ def _host_texts(hosts: Bytes) -> pa.Array:
     count, width = hosts.shape
     if width == 8:
         # Numbers are told apart three times as fast as bytes.
-        encoded = pa.array(hosts.view("<u8")[:, 0]).dictionary_encode()
+        numbers = hosts.view("<u8")[:, 0]
+        if count and bool((numbers == numbers[0]).all()):
+            return _repeated(_host_or_none(hosts[0].tobytes()), count)
+        encoded = pa.array(numbers).dictionary_encode()
         distinct = [int(host).to_bytes(8, "little") for host in encoded.dictionary.to_pylist()]
     else:
         encoded = pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(hosts)]).dictionary_encode()
@@ -186,7 +208,11 @@ class _Building:
         return self._items
 
     def constant(self, text: str | None) -> pa.Array:
-        return pa.repeat(pa.scalar(text, pa.string()), len(self.records))
+        return _repeated(text, len(self.records))
+
+
+def _repeated(text: str | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
 def _ints(numbers: Ints) -> pa.Array:

@@ -22,6 +22,7 @@ from orbitmq.spark.pushdown import RowFilter, Test
 from orbitmq.spark.record_arrow import BATCH_BYTES, BATCH_ROWS, has_key
 from orbitmq.spark.records import Records
 from orbitmq.spark.row_shape import RowMaking
+from orbitmq.spark.worker_memory import settle
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -77,6 +78,7 @@ class SliceReading:
 
     def read(self, of: QueueRange) -> Iterator[pa.RecordBatch]:
         """The rows of a range. Raises OrbitMQError."""
+        settle()
         rows = RowMaking(self.shape)
         checks = self._checks()
         messages = size = given = 0

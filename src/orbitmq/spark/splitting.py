@@ -61,8 +61,18 @@ def _cut(one: QueueRange, pieces: int) -> list[QueueRange]:
 
 
 def shared(most: int, sizes: Mapping[Key, int]) -> dict[Key, int]:
-    """What each gets of ``most`` by its size. Who has something gets something, so that it may be more in all."""
+    """What each gets of ``most`` by its size. Who has something gets something, so that it may be more in all.
+
+    It is never less: of a stream that is read by equal batches nothing is left over for a small one behind them.
+    """
     total = sum(sizes.values())
     if total <= most:
         return dict(sizes)
-    return {key: min(max(most * size // total, 1), size) for key, size in sizes.items()}
+    parts = {key: min(max(most * size // total, 1), size) for key, size in sizes.items()}
+    left = most - sum(parts.values())
+    # What rounding left over goes to those that lost most by it, not to those that got more than their share.
+    rounded = [key for key, size in sizes.items() if most * size >= total]
+    rounded.sort(key=lambda key: most * sizes[key] % total, reverse=True)
+    for key in rounded[: max(left, 0)]:
+        parts[key] += 1
+    return parts

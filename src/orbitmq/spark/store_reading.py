@@ -12,7 +12,7 @@ import pyarrow as pa
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.spark.errors import DataLossError, SparkSourceError
 from orbitmq.spark.pushdown import RowFilter
-from orbitmq.spark.record_arrow import BATCH_BYTES, BATCH_ROWS, arrow_batches, has_key, topics_of
+from orbitmq.spark.record_arrow import BATCH_BYTES, BATCH_ROWS, arrow_batches, has_key, only_topic_of, topics_of
 from orbitmq.spark.records import Records, are_batches, taken_apart
 from orbitmq.store.bulk_scan import Chunk, scan_log
 from orbitmq.store.disk import LocalDisk
@@ -105,6 +105,8 @@ class StoreReading:
         return self._intact(files, records)
 
     def _is_of_wanted_topic(self, records: RecordColumns) -> Flags:
+        if len(records) and (only := only_topic_of(records)) is not None:
+            return np.full(len(records), self.options.wants_topic(only))
         topics = topics_of(records).dictionary_encode()
         wanted = np.array([self.options.wants_topic(topic) for topic in topics.dictionary.to_pylist()], np.bool_)
         mask: Flags = wanted[topics.indices.to_numpy()]

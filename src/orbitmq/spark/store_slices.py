@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 LARGEST_BLANK = 16 << 20
 """A file ends with a blank where the next record does not fit any more, and records are smaller than this."""
 
+FINE_PARTS = 2
+FINE = 4
+"""Of the last parts of a log so many are cut into so many each: who is done first takes from what is left."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoreSlice(InputPartition):
@@ -51,16 +55,25 @@ class StoreSlice(InputPartition):
 
 
 def cut(log: LogFiles, size: int, low_ms: int | None = None, high_ms: int | None = None) -> list[StoreSlice]:
-    """The parts of a log as it is now, each of this size. Those that hold nothing of the time are left out."""
+    """The parts of a log as it is now, of this size at most. Those that hold nothing of the time are left out."""
     end = find_end(log)
     parts = []
     for base in log.bases:
         stat = log.disk.stat(log.path(base))
         limit = min(base + (0 if stat is None else stat.size), end)
-        parts += [StoreSlice(base, start, min(start + size, limit), limit) for start in range(base, limit, size)]
+        edges = _edges(base, limit, size, fine_from=end - FINE_PARTS * size)
+        parts += [StoreSlice(base, start, stop, limit) for start, stop in itertools.pairwise(edges)]
     if low_ms is None and high_ms is None:
         return parts
     return _within(log, parts, low_ms, high_ms)
+
+
+def _edges(base: int, limit: int, size: int, fine_from: int) -> list[int]:
+    """Where the parts of a file begin, and where the last ends; behind an offset they are smaller."""
+    edges = list(range(base, min(limit, max(fine_from, base)), size))
+    fine = max(size // FINE, 1)
+    edges += range(edges[-1] + size if edges else base, limit, fine)
+    return [*edges, limit] if limit > base else []
 
 
 def _within(log: LogFiles, parts: list[StoreSlice], low_ms: int | None, high_ms: int | None) -> list[StoreSlice]:

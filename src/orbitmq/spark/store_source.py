@@ -20,6 +20,7 @@ from orbitmq.settings import ConfigError
 from orbitmq.spark.columns import COLUMNS, column_names, ddl_of
 from orbitmq.spark.errors import OptionError
 from orbitmq.spark.store_options import StoreOptions
+from orbitmq.spark.worker_memory import settle
 from orbitmq.store.config_json import TOPICS
 from orbitmq.store.disk import LocalDisk
 from orbitmq.store.errors import StoreError
@@ -65,6 +66,7 @@ class StoreReader(DataSourceReader):
         """Parts of the log files. Raises SparkSourceError."""
         from orbitmq.spark.store_slices import cut  # noqa: PLC0415
 
+        settle()
         options = self._reading.options
         low, high = self._reading.row_filter.span("store_timestamp")
         lows = [ms for ms in (options.starting_ms, None if low is None else low // 1000) if ms is not None]
@@ -76,6 +78,7 @@ class StoreReader(DataSourceReader):
         """The rows of one part. Raises SparkSourceError."""
         from orbitmq.spark.store_slices import StoreSlice  # noqa: PLC0415
 
+        settle()
         # Spark makes a partition of its own where there is none.
         if isinstance(partition, StoreSlice):
             yield from self._reading.read(partition)

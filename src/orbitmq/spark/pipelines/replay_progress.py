@@ -1,0 +1,50 @@
+"""How far a replay is while it runs: seen from the ends of the queues that it writes to."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from orbitmq.client.errors import NoRouteError, OrbitMQError
+from orbitmq.spark.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from orbitmq.spark.pipelines.telling import Telling
+
+SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def watching(nameserver: str, topics: Sequence[str], total: int, telling: Telling) -> Iterator[None]:
+    """Tell meanwhile how many messages came. Those that others send are among them: it is no more than a sign."""
+    is_over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(nameserver, topics, total, telling, is_over), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+def _watch(nameserver: str, topics: Sequence[str], total: int, telling: Telling, is_over: threading.Event) -> None:
+    # Whatever goes wrong here goes wrong for the senders too, and they know what to do.
+    with contextlib.suppress(OrbitMQError):
+        cluster = Cluster.of(nameserver, retry_seconds=0.0)
+        try:
+            before = _ends(cluster, topics)
+            while not is_over.wait(SECONDS):
+                telling.at(min(max(_ends(cluster, topics) - before, 0), total))
+        finally:
+            cluster.close()
+
+
+def _ends(cluster: Cluster, topics: Sequence[str]) -> int:
+    found = 0
+    for topic in topics:
+        with contextlib.suppress(NoRouteError):
+            found += sum(bounds.max for bounds in cluster.bounds([topic])[topic].values())
+    return found

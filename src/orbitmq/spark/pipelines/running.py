@@ -1,0 +1,76 @@
+"""A job's Spark: started with what the command was told, stopped at the end, and its errors as one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING
+
+from orbitmq.client.errors import OrbitMQError
+from orbitmq.spark.errors import OptionError, SparkSourceError
+from orbitmq.spark.spark_session import session, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from orbitmq.spark.pipelines.telling import Telling
+
+LONGEST = 500
+_OURS = re.compile(r"orbitmq\.[\w.]*Error: (.+)")
+_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+
+
+class PipelineError(OrbitMQError):
+    """A pipeline cannot do what it is asked for. The message is one sentence."""
+
+
+@contextlib.contextmanager
+def spark_job(
+    name: str, telling: Telling, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A Spark session for one job, which ends with it. What goes wrong is raised as OrbitMQError."""
+    if (reason := unavailable()) is not None:
+        raise SparkSourceError(reason)
+    with telling.step("Spark starts"):
+        spark = session(f"orbitmq {name}", master, **dict(conf or {}))
+    try:
+        with spark_errors():
+            yield spark
+    finally:
+        # A second Ctrl-C while Spark ends its jobs would leave its processes behind.
+        with contextlib.suppress(Exception):
+            spark.stop()
+
+
+@contextlib.contextmanager
+def spark_errors() -> Iterator[None]:
+    """Spark's exceptions become ours, with the sentence that says what to do."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark may not be installed
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(sentence_of(error)) from error
+
+
+def sentence_of(error: BaseException) -> str:
+    """What an error of Spark comes down to: our own words where they are in it, otherwise the first line of its."""
+    text = str(error)
+    if ours := _OURS.findall(text):
+        return str(ours[-1]).strip()[:LONGEST]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return _CONDITION.sub("", lines[0] if lines else type(error).__name__)[:LONGEST]
+
+
+def settings_of(given: Sequence[str]) -> dict[str, str]:
+    """Spark's settings from ``name=value`` texts. Raises OptionError."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise OptionError(f"{text!r} is no setting of Spark: write spark.name=value")
+        found[name] = value
+    return found

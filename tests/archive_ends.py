@@ -1,0 +1,121 @@
+"""What tests of the archive start and look at: the job as a process of its own, and what an archive holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from command import WIDTH
+from orbitmq import Message, Producer
+from orbitmq.spark.pipelines.archive_directory import Archive
+from peers.process import PeerProcess
+from spark_ends import spark_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+BATCH = 100
+PATIENCE = 900.0 if os.environ.get("ORBITMQ_LONG") else 240.0
+_POLL = 0.1
+
+
+class ArchiveProcess(PeerProcess):
+    """``orbitmq pipeline archive``, running."""
+
+    def __init__(self, home: Path, *arguments: object) -> None:
+        home.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "orbitmq", "pipeline", "archive", "--master", "local[2]", *arguments]
+        super().__init__(
+            "orbitmq pipeline archive",
+            [str(part) for part in command],
+            home=home,
+            environment={**WIDTH, **spark_environment(home)},
+        )
+
+    def interrupt(self) -> int:
+        """Ctrl-C: its exit code."""
+        os.killpg(self.pid, signal.SIGINT)
+        code = self._process.wait(PATIENCE)
+        self.kill()
+        return code
+
+    def kill_driver(self) -> None:
+        """End the program with SIGKILL; its Spark notices a moment later, and is ended only then."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class Sending(threading.Thread):
+    """Sends numbered messages to topics in turn, while a test does something else."""
+
+    def __init__(self, nameserver: str, topics: Sequence[str], messages: int, seconds: float = 0.0) -> None:
+        super().__init__(daemon=True)
+        self._nameserver = nameserver
+        self._topics = topics
+        self._messages = messages
+        self._pause = seconds * BATCH / messages
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with Producer(self._nameserver, group="senders") as producer:
+                for start in range(0, self._messages, BATCH):
+                    topic = self._topics[start // BATCH % len(self._topics)]
+                    numbers = range(start, min(start + BATCH, self._messages))
+                    producer.send_batch(
+                        [Message(topic, f"{number:08d}".ljust(100, "."), keys=f"k{number}") for number in numbers]
+                    )
+                    time.sleep(self._pause)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def finished(self) -> None:
+        self.join(PATIENCE)
+        assert self.error is None
+        assert not self.is_alive()
+
+
+def numbers_by_pyarrow(directory: str | os.PathLike[str]) -> list[int]:
+    """The numbers that the messages of an archive have, read from the files that its segments name."""
+    archive = Archive.existing(str(directory))
+    found: list[int] = []
+    for file in archive.archived_files():
+        table = pq.read_table(archive.within(file.path), columns=["body"], partitioning=None)
+        assert table.num_rows == file.rows
+        found += [int(body[:8]) for body in table.column("body").to_pylist()]
+    return found
+
+
+def counts_by_spark(spark: SparkSession, directory: str | os.PathLike[str]) -> tuple[int, int, int]:
+    """Rows, different places in queues, and different bodies."""
+    rows = Archive.existing(str(directory)).read(spark)
+    found = rows.selectExpr(
+        "count(*)", "count(distinct topic, broker, queue_id, queue_offset)", "count(distinct substr(body, 1, 8))"
+    ).first()
+    assert found is not None
+    return found[0], found[1], found[2]
+
+
+def files_that_nobody_names(directory: Path) -> list[str]:
+    """Parquet files that belong to no segment."""
+    named = {file.path for file in Archive.existing(str(directory)).archived_files()}
+    found = {str(path.relative_to(directory)) for path in directory.rglob("*.parquet")}
+    return sorted(found - named)
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Poll until something holds."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, f"not {what} within {PATIENCE:g} s"
+        time.sleep(_POLL)

@@ -1,0 +1,148 @@
+"""The example pipelines run for real, twice: the second run takes what is new, and writes nothing twice."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from command import run_apart
+from orbitmq import Consumer, Message, Producer
+from orbitmq.client.errors import NoRouteError
+from orbitmq.spark.cluster import Cluster
+from orbitmq.spark.pipelines.declarative import EXAMPLES, init_project
+from spark_ends import server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+PATIENCE = 240
+"""For one run: it starts Spark, and a Spark Connect server in it."""
+
+
+@pytest.fixture(scope="module")
+def own_nameserver(java_and_pyspark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The topics of the examples have fixed names, so they get a broker of their own."""
+    with server(tmp_path_factory.mktemp("server")) as address:
+        yield address
+
+
+def send(nameserver: str, topic: str, *bodies: dict[str, Any]) -> None:
+    with Producer(nameserver, group="examples") as producer:
+        for body in bodies:
+            producer.send(Message(topic, json.dumps(body).encode()))
+
+
+def first_messages(nameserver: str) -> None:
+    send(
+        nameserver,
+        "clicks",
+        {"user": "ann", "page": "/", "at": "2026-11-16T08:00:00Z"},
+        {"user": "ann", "page": "/shoes", "at": "2026-11-16T08:10:00Z"},
+        {"user": "bob", "page": "/hats", "at": "2026-11-16T08:05:00Z"},
+        {"user": "eve", "page": "/", "at": "2026-11-16T10:00:00Z"},
+    )
+    send(
+        nameserver,
+        "orders",
+        {"order_id": "1", "amount": 10.5, "ordered_at": "2026-11-16T08:00:00Z"},
+        {"order_id": "2", "amount": 20, "ordered_at": "2026-11-16T08:00:00Z"},
+    )
+    send(nameserver, "payments", {"paid_id": "1", "method": "card", "paid_at": "2026-11-16T08:30:00Z"})
+    send(
+        nameserver,
+        "customers-changes",
+        {"op": "insert", "id": 1, "version": 1, "name": "Ann", "city": "Oslo"},
+        {"op": "insert", "id": 2, "version": 2, "name": "Bob", "city": "Rome"},
+        {"op": "update", "id": 1, "version": 3, "name": "Ann", "city": "Bonn"},
+    )
+    send(nameserver, "bills", {"bill": 1})
+    a_dead_letter(nameserver)
+
+
+def a_dead_letter(nameserver: str) -> None:
+    consumer = Consumer(nameserver, group="billing", max_reconsume_times=0)
+
+    @consumer.on("bills")
+    def fail(message: object) -> None:
+        raise ValueError("no")
+
+    cluster = Cluster.of(nameserver)
+    with consumer:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with contextlib.suppress(NoRouteError):
+                if any(ends.max for ends in cluster.bounds(["%DLQ%billing"])["%DLQ%billing"].values()):
+                    return
+            time.sleep(0.2)
+    pytest.fail("there is no dead letter")
+
+
+def second_messages(nameserver: str) -> None:
+    send(nameserver, "clicks", {"user": "eve", "page": "/late", "at": "2026-11-16T12:00:00Z"})
+    send(nameserver, "payments", {"paid_id": "2", "method": "cash", "paid_at": "2026-11-16T08:50:00Z"})
+    send(nameserver, "customers-changes", {"op": "delete", "id": 2, "version": 4})
+
+
+def rows(spark: SparkSession, project: Path, table: str) -> list[tuple[Any, ...]]:
+    found = spark.read.parquet(str(project / "warehouse" / table)).collect()
+    return sorted(tuple(str(value) for value in row) for row in found)
+
+
+def alerts(spark: SparkSession, nameserver: str) -> list[dict[str, Any]]:
+    found = spark.read.format("orbitmq").options(nameserver=nameserver, subscribe="alerts").load()
+    return [json.loads(bytes(row.body)) for row in found.where("tags = 'dead-letter'").collect()]
+
+
+def ran(project: Path, nameserver: str, *more: str) -> dict[str, Any]:
+    run = run_apart(
+        "pipeline", "run", project, "-n", nameserver, "--json", "--master", "local[2]", *more, timeout=PATIENCE
+    )
+    assert run.code == 0, run.err
+    told: dict[str, Any] = run.json
+    return told
+
+
+@pytest.mark.timeout(3 * PATIENCE)
+def test_every_example_runs_and_goes_on(own_nameserver: str, spark: SparkSession, tmp_path: Path) -> None:
+    project = tmp_path / "shop"
+    init_project(project, EXAMPLES)
+    first_messages(own_nameserver)
+
+    told = ran(project, own_nameserver)
+    assert told["completed"] == [
+        "customer_changes", "customers", "dead_letters", "paid_orders", "revenue", "sessions",
+    ]  # fmt: skip
+    # Eve's session may still go on.
+    sessions = [("ann", "2026-11-16 08:00:00", "2026-11-16 08:40:00", "2", "/")]
+    sessions += [("bob", "2026-11-16 08:05:00", "2026-11-16 08:35:00", "1", "/hats")]
+    assert rows(spark, project, "sessions") == sessions
+    assert rows(spark, project, "revenue") == [("card", "1", "10.50")]
+    assert rows(spark, project, "customers") == [("1", "Ann", "Bonn"), ("2", "Bob", "Rome")]
+    letter = {"group": "billing", "topic": "bills", "reconsume_times": 1}
+    assert [{name: one[name] for name in letter} for one in alerts(spark, own_nameserver)] == [letter]
+
+    second_messages(own_nameserver)
+    ran(project, own_nameserver)
+    sessions += [("eve", "2026-11-16 10:00:00", "2026-11-16 10:30:00", "1", "/")]
+    assert rows(spark, project, "sessions") == sessions
+    assert rows(spark, project, "revenue") == [("card", "1", "10.50"), ("cash", "1", "20.00")]
+    assert rows(spark, project, "customers") == [("1", "Ann", "Bonn")]
+    assert len(alerts(spark, own_nameserver)) == 1
+
+
+@pytest.mark.timeout(2 * PATIENCE)
+def test_what_spark_finds_wrong_is_a_sentence(own_nameserver: str, tmp_path: Path) -> None:
+    init_project(tmp_path / "shop", ["cdc"])
+    definition = tmp_path / "shop" / "transformations" / "customers.sql"
+    definition.write_text(definition.read_text().replace("last.city", "last.country"))
+    run = run_apart("pipeline", "run", tmp_path / "shop", "-n", own_nameserver, "--dry-run", timeout=PATIENCE)
+    assert run.code == 1
+    assert "Traceback" not in run.err
+    assert "country" in run.err.splitlines()[-1]
