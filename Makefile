@@ -6,6 +6,8 @@ BIN := .venv/bin
 # Slow rings are told apart by folder: fast ones first, so that a mistake shows in seconds.
 FAST_RINGS := tests/unit tests/property
 SLOW_RINGS := tests/cluster tests/cli tests/faults
+# Two at a time: the rings of Spark and of real peers, which mostly wait, run side by side.
+WORKERS ?= 2
 PYTEST_ARGS ?=
 
 help: ## show this list
@@ -14,8 +16,8 @@ help: ## show this list
 run: setup ## a broker with a tour of what it does; up until Ctrl-C; RUN_ARGS="--once", "--data DIR"
 	@$(BIN)/orbitmq quickstart $(RUN_ARGS)
 
-test: setup ## all tests, fast rings first; peers that are missing are skipped by name
-	@$(BIN)/pytest $(FAST_RINGS) $(SLOW_RINGS) tests/spark tests/conformance $(PYTEST_ARGS)
+test: setup ## all tests, fast rings first; peers that are missing are skipped by name; WORKERS=0 for one process
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(FAST_RINGS) $(SLOW_RINGS) tests/spark tests/conformance $(PYTEST_ARGS)
 
 setup: ## only the set-up: .venv with the orbitmq command
 	@scripts/setup
@@ -35,9 +37,9 @@ bench: setup ## measure the store and the protocol; BENCH_ARGS="--quick", "--ful
 spark: setup ## only the tests of Spark against a real broker (Java 17 on the machine)
 	@$(BIN)/pytest tests/spark -v $(PYTEST_ARGS)
 
-spark-soak: setup ## streaming queries whose parts are killed, again and again; KILLS=100 for more
-	@ORBITMQ_KILLS=$(or $(KILLS),20) $(BIN)/pytest tests/spark/test_exactly_once.py -v \
-		-o log_cli=true -o log_cli_level=INFO $(PYTEST_ARGS)
+spark-soak: setup ## Spark jobs whose parts are killed, again and again, and the long tests of pipelines; KILLS=100
+	@ORBITMQ_LONG=1 ORBITMQ_KILLS=$(or $(KILLS),20) $(BIN)/pytest tests/spark/test_exactly_once.py \
+		tests/spark/test_pipeline_*.py -v -o log_cli=true -o log_cli_level=INFO $(PYTEST_ARGS)
 
 conformance: setup ## only the tests against the real Apache RocketMQ (Java 17 and Maven on the machine)
 	@ORBITMQ_LONG=1 $(BIN)/pytest tests/conformance -v $(PYTEST_ARGS)

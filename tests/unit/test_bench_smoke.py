@@ -55,6 +55,7 @@ def test_the_list_names_every_scenario() -> None:
     names = [line.split()[0] for line in done.stdout.splitlines()]
     assert {
         "append",
+        "batch-append",
         "sync-flush",
         "read",
         "scan",
@@ -63,6 +64,7 @@ def test_the_list_names_every_scenario() -> None:
         "memory",
         "queues",
         "protocol",
+        "timers",
     } == set(names)
 
 

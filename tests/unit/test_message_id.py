@@ -145,7 +145,7 @@ def test_a_clock_set_back_over_the_first_of_the_month_counts_as_zero() -> None:
     assert decode_unique_id(make()).month_millis == 2**32 - 1_000_000
 
 
-@pytest.mark.parametrize("zone", [UTC, SHANGHAI, BERLIN, None], ids=str)
+@pytest.mark.parametrize("zone", [UTC, SHANGHAI, BERLIN, None], ids=["UTC", "Shanghai", "Berlin", "local"])
 @pytest.mark.parametrize("month", range(1, 13))
 def test_the_time_of_an_id_is_found_again(zone: datetime.tzinfo | None, month: int) -> None:
     for day, hour in [(1, 0), (1, 3), (15, 12), (28, 23)]:

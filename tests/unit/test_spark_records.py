@@ -19,7 +19,7 @@ from orbitmq.protocol.record_columns import follow_sizes
 from orbitmq.spark import arrow_slices, record_arrow
 from orbitmq.spark.arrow_slices import BatchTooLargeError, gathered
 from orbitmq.spark.columns import COLUMNS, arrow_schema_of
-from orbitmq.spark.record_arrow import arrow_batches, keys_of, tags_of, to_arrow, topics_of
+from orbitmq.spark.record_arrow import arrow_batches, keys_of, only_topic_of, tags_of, to_arrow, topics_of
 from orbitmq.spark.records import Records
 
 if TYPE_CHECKING:
@@ -86,6 +86,47 @@ def test_following_sizes_stops_where_it_is_told() -> None:
     assert follow_sizes(data, 0, 3).tolist() == [0, size, 2 * size]
     assert follow_sizes(data, size, 9, 2 * size + 1).tolist() == [size, 2 * size]
     assert follow_sizes(data, size, 9, 2 * size).tolist() == [size]
+
+
+@pytest.mark.parametrize("alike", [1, 31, 33, 40, 400])
+def test_sizes_are_followed_through_runs_of_records_that_are_alike(alike: int) -> None:
+    records = [record(b"x" * size) for size in (1, 9, 4, 4, 30) for _ in range(alike)]
+    data = b"".join(records)
+    ends = np.cumsum([len(one) for one in records]).tolist()
+    expected = [0, *ends[:-1]]
+    assert follow_sizes(data, 0, len(data)).tolist() == expected
+    assert follow_sizes(data, 0, alike + 7).tolist() == expected[: alike + 7]
+    assert follow_sizes(data, 0, len(data), expected[-3] + 1).tolist() == expected[:-2]
+    assert (
+        follow_sizes(data[: ends[-1] - 1], expected[1], len(data)).tolist()[: len(expected) - 2] == expected[1:-1]
+    )
+    broken = bytearray(data)
+    broken[expected[-2] : expected[-2] + 4] = bytes(4)
+    assert follow_sizes(broken, 0, len(data)).tolist() == expected[:-2]
+
+
+def test_topics_are_told_apart_whatever_their_lengths() -> None:
+    for topics in (
+        [b"A", b"A"],
+        [b"A", b"B"],
+        [b"A", b"AB"],
+        [b"A\0", b"A\0"],
+        [b"A\0", b"AA"],
+        [b"", b""],
+        [b"\xff"],
+    ):
+        found = Records.of(b"".join([record(topic=topic) for topic in topics]))
+        assert topics_of(found).to_pylist() == [topic.decode("utf-8", "replace") for topic in topics]
+        is_one = len(set(topics)) == 1 and topics[0] != b""
+        assert only_topic_of(found) == (topics[0].decode("utf-8", "replace") if is_one else None)
+
+
+def test_hosts_are_told_apart() -> None:
+    other = bytes([10, 0, 0, 7, 0, 0, 42, 159])
+    for hosts in ([HOST, HOST], [HOST, other, HOST]):
+        found = Records.of(b"".join([record(born_host=host) for host in hosts]))
+        texts = to_arrow(found, ["born_host"], broker=None).column(0).to_pylist()
+        assert texts == [{HOST: "127.0.0.1:10911", other: "10.0.0.7:10911"}[host] for host in hosts]
 
 
 def test_the_messages_of_a_batch_are_rows_of_their_own() -> None:

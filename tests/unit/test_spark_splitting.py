@@ -81,4 +81,20 @@ def test_a_share_is_never_more_than_there_is_and_always_gets_further(
     found = shared(most, given_sizes)
     assert found.keys() == given_sizes.keys()
     assert all(found[key] <= size and (found[key] > 0) == (size > 0) for key, size in given_sizes.items())
-    assert sum(found.values()) <= most + len(given_sizes)
+    assert min(most, sum(given_sizes.values())) <= sum(found.values()) <= most + len(given_sizes)
+
+
+def test_what_rounding_leaves_over_is_shared_as_well() -> None:
+    assert shared(11, {"a": 20, "b": 10, "c": 10}) == {"a": 5, "b": 3, "c": 3}
+    assert shared(10, {"a": 10, "b": 10, "c": 10}) == {"a": 4, "b": 3, "c": 3}
+
+
+@given(st.integers(1, 500), st.dictionaries(st.integers(), st.integers(100, 10_000), min_size=1, max_size=8))
+def test_batches_of_one_size_leave_no_small_one_behind_them(most: int, left: dict[int, int]) -> None:
+    batches = 0
+    total = sum(left.values())
+    while any(left.values()):
+        taken = shared(most, left)
+        left = {key: size - taken[key] for key, size in left.items()}
+        batches += 1
+    assert batches <= -(-total // most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import itertools
 import os
 import pickle
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from orbitmq.spark.columns import COLUMNS
 from orbitmq.spark.errors import DataLossError, OptionError
 from orbitmq.spark.store_options import StoreOptions
 from orbitmq.spark.store_reading import DamagedLogError
+from orbitmq.spark.store_slices import StoreSlice
 from orbitmq.spark.store_source import StoreSource
 from orbitmq.testing import ManualClock
 from store_tables import filtered_rows_of, reader_of, rows_of, struct_of, table_of
@@ -167,6 +169,18 @@ def test_rows_are_cut_at_store_times(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, startingTimestamp=str(T0 + 5000), endingTimestamp=str(T0 + 7000), splitSize="1k")
     times = [row["store_timestamp"].timestamp() * 1000 for row in rows]
     assert times == [T0 + 5000, T0 + 6000]
+
+
+def test_parts_follow_each_other_and_the_last_are_smaller(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        send(store, 200, size=100)
+        end = store.log.end
+    parts = [part for part in reader_of(tmp_path, splitSize="4k").partitions() if isinstance(part, StoreSlice)]
+    assert (parts[0].start, parts[-1].end) == (0, end)
+    assert all(before.end == after.start for before, after in itertools.pairwise(parts))
+    sizes = [part.end - part.start for part in parts]
+    assert max(sizes) == 4096
+    assert max(sizes[-4:]) == 1024
 
 
 def test_parts_of_another_time_are_not_read(tmp_path: Path) -> None:

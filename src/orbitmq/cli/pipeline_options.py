@@ -40,7 +40,7 @@ def show(summary: Summary, *, json: bool) -> None:
     else:
         table = Table(title=safe(summary.title), title_justify="left", show_header=False)
         for name, value in summary.facts.items():
-            table.add_row(safe(name.replace("_", " ")), safe(_text(value)))
+            table.add_row(safe(name.replace("_", " ")), "\n".join(map(safe, _text(value).split("\n"))))
         for_people().print(table)
     if not summary.is_good:
         raise typer.Exit(1)

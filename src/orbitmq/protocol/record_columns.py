@@ -50,25 +50,56 @@ assert all(kind.itemsize == head.size for kind, head in zip(_HEAD_TYPES, HEADS, 
 _HEAD_SIZES = np.array([kind.itemsize for kind in _HEAD_TYPES], np.int64)
 
 
+_RUN = 32
+"""So many records of one size make it likely that more follow; to look costs as much as some thirty steps."""
+
+
 def follow_sizes(buffer: Readable, position: int, most: int, before: int | None = None) -> Ints:
     """Where records begin if each has the size it says, from ``position`` on: at most so many, and all ``before``.
 
     The last one may say that it is longer than the buffer is. Nothing else is looked at.
     """
+    runs: list[Ints] = []
     positions: list[int] = []
     append, unpack = positions.append, _SIZE.unpack_from
     last = len(buffer) - MIN_RECORD_SIZE
     if before is not None:
         last = min(last, before - 1)
-    for _ in range(most):
-        if position > last:
-            break
+    left = most
+    alike = of_size = 0
+    while left > 0 and position <= last:
         (size,) = unpack(buffer, position)
         if size < MIN_RECORD_SIZE:
             break
         append(position)
         position += size
-    return np.array(positions, np.int64)
+        left -= 1
+        if size != of_size:
+            alike, of_size = 0, size
+            continue
+        alike += 1
+        if alike >= _RUN:
+            run = _run(buffer, position, size, min(left, (last - position) // size + 1))
+            runs += [np.array(positions, np.int64), run]
+            positions.clear()
+            position += len(run) * size
+            left -= len(run)
+            alike = 0
+    return np.concatenate([*runs, np.array(positions, np.int64)]) if runs else np.array(positions, np.int64)
+
+
+def _run(buffer: Readable, position: int, size: int, most: int) -> Ints:
+    """Where records begin, from ``position`` on, that follow each other and are all of this size."""
+    count, step = 0, 2 * _RUN
+    while count < most:
+        step = min(step * 4, most - count)
+        sizes: npt.NDArray[np.int32] = np.ndarray((step,), ">i4", buffer, position + count * size, (size,))
+        other = sizes != size
+        if bool(other.any()):
+            count += int(np.argmax(other))
+            break
+        count += step
+    return position + size * np.arange(count, dtype=np.int64)
 
 
 class RecordColumns:

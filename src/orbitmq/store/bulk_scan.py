@@ -105,14 +105,14 @@ def scan_log(
         at = max(at, base)
         while at < stop and at - base < view.size:
             before = min(stop, at + (window or view.size)) - base
-            chunk = _whole_records(view, at - base, most, before, torn_from, check_crc=check_crc)
+            chunk = whole_records(view, at - base, most, before, torn_from, check_crc=check_crc)
             if chunk is None:
                 break
             yield chunk
             newest, at = base + int(chunk.position[-1]), chunk.end
         if at >= stop:
             return
-        if at - base >= view.size or _is_blank(view, at - base):
+        if at - base >= view.size or is_blank(view, at - base):
             number += 1
             continue
         steps = walk_past_damage(
@@ -149,11 +149,12 @@ def _alone(files: LogFiles, seen: Seen) -> Chunk:
     return Chunk(view, np.array([seen.offset - base], np.int64), is_whole=seen.body_is_intact)
 
 
-def _is_blank(view: LogView, position: int) -> bool:
+def is_blank(view: LogView, position: int) -> bool:
+    """Whether the blank that ends a file begins here."""
     return view.size - position >= BLANK_SIZE and _START.unpack_from(view.buffer, position)[1] == MAGIC_BLANK
 
 
-def _whole_records(
+def whole_records(
     view: LogView, position: int, most: int, before: int, torn_from: int | None, *, check_crc: bool
 ) -> Chunk | None:
     """The whole records from here on, at most so many, that begin before a position; None if there is none."""

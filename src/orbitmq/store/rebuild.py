@@ -72,18 +72,15 @@ def exclusive(disk: Disk, root: str) -> Iterator[None]:
 def rebuild(disk: Disk, layout: Layout, *, clock: Clock | None = None) -> Rebuilt:
     """Build queues and index again. Only inside ``exclusive``, and with the layout as it is seen there."""
     config = layout.config
-    if not layout.index_is_known:
-        raise ConfigError(
-            "the numbers of slots and entries of the index cannot be told from its files: give the broker.conf"
-        )
-    _check_log(disk, config)
+    check_settings(layout)
+    check_log(disk, config)
     try:
         built = _build(disk, layout, clock or SystemClock())
     except (Exception, KeyboardInterrupt):
-        _remove_tree(disk, config.path(SCRATCH))
+        remove_tree(disk, config.path(SCRATCH))
         raise
-    _swap(disk, config)
-    _remove_tree(disk, config.path(SCRATCH))
+    swap_in(disk, config)
+    remove_tree(disk, config.path(SCRATCH))
     return built
 
 
@@ -98,10 +95,19 @@ def _put_back(disk: Disk, root: str) -> None:
             moved = True
     if moved:
         disk.sync_dir(root)
-    _remove_tree(disk, scratch)
+    remove_tree(disk, scratch)
 
 
-def _check_log(disk: Disk, config: StoreConfig) -> None:
+def check_settings(layout: Layout) -> None:
+    """Refuse to build what cannot be known. Raises ConfigError."""
+    if not layout.index_is_known:
+        raise ConfigError(
+            "the numbers of slots and entries of the index cannot be told from its files: give the broker.conf"
+        )
+
+
+def check_log(disk: Disk, config: StoreConfig) -> None:
+    """Refuse a store without a log, or with one that has holes. Raises StoreError."""
     files = LogFiles(disk, config.commit_log_dirs, config.mapped_file_size_commit_log, writable=False)
     files.load()
     if not len(files):
@@ -142,7 +148,11 @@ def _build(disk: Disk, layout: Layout, clock: Clock) -> Rebuilt:
     return built
 
 
-def _swap(disk: Disk, config: StoreConfig) -> None:
+def swap_in(disk: Disk, config: StoreConfig) -> None:
+    """Put what is in the scratch directory, all of it on disk, in the place of what the store had.
+
+    With it go the checkpoint and the floor that were written for it. What the store had is in ``OLD`` afterwards.
+    """
     root, scratch = config.store_path_root_dir, config.path(SCRATCH)
     old = os.path.join(scratch, OLD)
     _distrust_queues(disk, config)
@@ -170,11 +180,12 @@ def _distrust_queues(disk: Disk, config: StoreConfig) -> None:
     disk.sync_dir(config.store_path_root_dir)
 
 
-def _remove_tree(disk: Disk, path: str) -> None:
+def remove_tree(disk: Disk, path: str) -> None:
+    """Remove a directory with all that is in it, if it is there."""
     found = disk.stat(path)
     if found is None:
         return
     if found.is_dir:
         for name in disk.list(path):
-            _remove_tree(disk, os.path.join(path, name))
+            remove_tree(disk, os.path.join(path, name))
     disk.remove(path)
