@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
+from orbitmq import Message, Producer
+from orbitmq.spark.pipelines.migrate import migrate
 from peers.apache import ApacheBroker, ApacheNameServer, available
 
 if TYPE_CHECKING:
@@ -74,3 +76,29 @@ def test_a_topic_of_apache_rocketmq_is_written_read_streamed_and_scanned(
     told = ("broker", "properties")  # what a store does not know, and what Spark cannot compare
     assert scanned.drop(*told).exceptAll(read.drop(*told)).count() == 0
     assert scanned.count() == ROWS
+
+
+@pytest.mark.timeout(400)
+def test_a_topic_of_apache_rocketmq_is_migrated_to_here_and_verified(
+    spark: SparkSession, apache: str, nameserver: str, topic: str, tmp_path: Path
+) -> None:
+    with Producer(apache, group="orders") as producer:
+        for number in range(200):
+            keys, properties = [f"k{number}", "all"], {"colour": f"c{number % 7}"}
+            producer.send(Message(topic, f"body {number}", tags=f"t{number % 3}", keys=keys, properties=properties))
+    summary = migrate(
+        spark, source=f"rocketmq://{apache}", target=f"rocketmq://{nameserver}", topics=topic, state=str(tmp_path)
+    )
+    assert summary.is_good, summary.facts
+    assert (summary.facts["verified"], summary.facts["in_target"]) == ({topic: 200}, {topic: 200})
+    there, here = (
+        spark.read.format("orbitmq")
+        .options(nameserver=address, subscribe=topic)
+        .load()
+        .selectExpr(
+            "queue_id", "queue_offset", "unique_id", "body", "tags", "keys", "properties['colour'] AS colour"
+        )
+        for address in (apache, nameserver)
+    )
+    assert here.count() == there.count() == 200
+    assert here.exceptAll(there).count() == 0

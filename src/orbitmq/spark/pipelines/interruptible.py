@@ -1,7 +1,7 @@
 """Waiting for Spark in a way that Ctrl-C ends quietly.
 
-PySpark cancels all jobs when Ctrl-C comes. Where that happens in the midst of reading an answer of the JVM, it has to
-use a connection that is in use, and tells at length that it cannot. So the answer is read in another thread.
+PySpark cancels all jobs when Ctrl-C comes. While an answer of the JVM is read it would have to use the same
+connection, and tells at length that it cannot. So the answer is read in another thread.
 """
 
 from __future__ import annotations

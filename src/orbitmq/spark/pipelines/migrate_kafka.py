@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.spark.errors import SparkSourceError
+from orbitmq.spark.pipelines.interruptible import interruptible
 from orbitmq.spark.pipelines.migrate_ends import KAFKA, Queue
-from orbitmq.spark.pipelines.migrate_rows import HEADERS
+from orbitmq.spark.pipelines.migrate_rows import HEADERS, mapped
 from orbitmq.spark.pipelines.running import PipelineError
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 NEEDS_CLIENT = "a migration from or to Kafka needs its client: run 'pip install \"orbitmq[kafka]\"'"
 ASK_SECONDS = 15.0
+PAUSE_SECONDS = 0.2
+_PASSING = frozenset({3, 5, 6, 7})
+"""Answers of brokers: the topic or its leader is not known, not there, not the leader, and no answer in time."""
 
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
@@ -65,23 +70,33 @@ class KafkaEnd:
         self._client = None
 
     def bounds(self, topic: str) -> dict[Queue, tuple[int, int]] | None:
-        from confluent_kafka import IsolationLevel, TopicPartition  # noqa: PLC0415
-
         numbers = self._partitions(topic)
         if not numbers:
             return None
-        found: list[dict[int, int]] = []
-        for spec in (_admin().OffsetSpec.earliest(), _admin().OffsetSpec.latest()):
-            asked = {TopicPartition(topic, number): spec for number in numbers}
-            with kafka_errors(self._address):
-                answers = self._admin.list_offsets(
-                    # Messages of transactions that are still open are not there yet.
-                    asked,
-                    isolation_level=IsolationLevel.READ_COMMITTED,
-                    request_timeout=ASK_SECONDS,
-                )
-                found.append({of.partition: answer.result().offset for of, answer in answers.items()})
-        return {Queue(topic, str(number)): (found[0][number], found[1][number]) for number in numbers}
+        with kafka_errors(self._address):
+            first, last = (self._offsets(topic, numbers, which) for which in ("earliest", "latest"))
+        return {Queue(topic, str(number)): (first[number], last[number]) for number in numbers}
+
+    def _offsets(self, topic: str, numbers: Sequence[int], which: str) -> dict[int, int]:
+        """Raises KafkaException."""
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition  # noqa: PLC0415
+
+        asked = {TopicPartition(topic, number): getattr(_admin().OffsetSpec, which)() for number in numbers}
+        until = time.monotonic() + ASK_SECONDS
+        while True:
+            answers = self._admin.list_offsets(
+                asked,
+                # Messages of transactions that are still open are not there yet.
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=ASK_SECONDS,
+            )
+            try:
+                return {of.partition: answer.result().offset for of, answer in answers.items()}
+            except KafkaException as error:
+                # A topic that was just made has no leaders yet, and one whose leader was lost will have another.
+                if error.args[0].code() not in _PASSING or time.monotonic() > until:
+                    raise
+            time.sleep(PAUSE_SECONDS)
 
     def writable(self, topic: str) -> list[Queue]:
         return [Queue(topic, str(number)) for number in self._partitions(topic)]
@@ -138,7 +153,7 @@ class KafkaEnd:
     def write(self, frame: DataFrame, write_id: str, ends: Mapping[Queue, int]) -> None:  # noqa: ARG002
         from orbitmq.spark.pipelines.migrate_kafka_writing import KafkaWriting  # noqa: PLC0415
 
-        frame.mapInArrow(KafkaWriting(self.conf, dict(ends)), "written bigint").collect()
+        interruptible(mapped(frame, KafkaWriting(self.conf, dict(ends)), "written bigint").collect)
 
 
 def _admin() -> Any:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     """Of the client."""
 
 AT_ONCE = 4096
+WAIT_SECONDS = 1.0
 STILL_SECONDS = 60.0
 """After so long without a message the brokers are taken for gone."""
 
@@ -101,7 +102,9 @@ def read_span(conf: dict[str, str], topic: str, partition: int, start: int, end:
         at, heard = start, time.monotonic()
         while at < end:
             some: list[Message] = []
-            for message in consumer.consume(AT_ONCE, timeout=1.0):
+            # What is there already is taken with the first: to wait for so many would be to wait in vain.
+            first = consumer.poll(WAIT_SECONDS)
+            for message in [] if first is None else [first, *consumer.consume(AT_ONCE, timeout=0)]:
                 error = message.error()
                 # Errors have one as well: where the end is.
                 offset = message.offset() or 0

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from orbitmq.spark.pipelines.interruptible import interruptible
 from orbitmq.spark.pipelines.migrate_ends import Queue, Span
-from orbitmq.spark.pipelines.migrate_rows import COMPARED, FOUND, Expecting, Finding
+from orbitmq.spark.pipelines.migrate_rows import COMPARED, FOUND, Expecting, Finding, mapped
 from orbitmq.spark.pipelines.running import PipelineError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Verdict:
 
 def found_in(spark: SparkSession, target: End, spans: Sequence[Span], name: str) -> DataFrame:
     """What a migration has written within some spans of the target."""
-    return target.read(spark, spans).mapInArrow(Finding(target.kind, name), FOUND)
+    return mapped(target.read(spark, spans), Finding(target.kind, name), FOUND)
 
 
 def since(ends: Mapping[Queue, int], target: End, topics: Iterable[str], name: str) -> list[Span]:
@@ -82,7 +83,8 @@ def written(spark: SparkSession, target: End, one: Round, name: str) -> dict[Que
             )
     if not spans:
         return {}
-    rows = found_in(spark, target, spans, name).groupBy("topic", "queue").agg({"offset": "max"}).collect()
+    found = found_in(spark, target, spans, name).groupBy("topic", "queue").agg({"offset": "max"})
+    rows = interruptible(found.collect)
     return {Queue(row[0], row[1]): row[2] for row in rows}
 
 
@@ -90,10 +92,10 @@ def verify(
     spark: SparkSession, source: End, target: End, rounds: Sequence[Round], topics: Iterable[str], name: str
 ) -> Verdict:
     """Compare what some rounds that follow each other have copied. Raises OrbitMQError."""
-    expected = source.read(spark, joined(rounds)).mapInArrow(Expecting(source.kind, target.kind), COMPARED)
+    expected = mapped(source.read(spark, joined(rounds)), Expecting(source.kind, target.kind), COMPARED)
     spans = since(rounds[0].ends, target, topics, name)
     found = found_in(spark, target, spans, name) if spans else spark.createDataFrame([], FOUND)
-    return _verdict(_compared(spark, expected, found).collect())
+    return _verdict(interruptible(_compared(spark, expected, found).collect))
 
 
 def joined(rounds: Iterable[Round]) -> list[Span]:

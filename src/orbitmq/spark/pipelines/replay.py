@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
     from orbitmq.client.queue_bounds import Bounds
     from orbitmq.protocol.bodies import MessageQueue
-    from orbitmq.spark.pipelines.interruptible import interruptible
-from orbitmq.spark.pipelines.replay_counting import Counted
+    from orbitmq.spark.pipelines.replay_counting import Counted
     from orbitmq.spark.pipelines.replay_planning import Plan
     from orbitmq.spark.pipelines.telling import Summary, Telling
 

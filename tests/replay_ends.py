@@ -1,0 +1,97 @@
+"""What tests of the replay make and start: archives of a few messages without a broker, the job as a process."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from command import WIDTH
+from orbitmq.spark.columns import COLUMNS
+from orbitmq.spark.pipelines.archive_directory import Archive, ArchivedFile, Segment
+from peers.process import PeerProcess
+from spark_ends import spark_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from orbitmq.protocol.bodies import MessageQueue
+
+DAY_MS = 24 * 3600 * 1000
+START_MS = 20_000 * DAY_MS
+"""A midnight in UTC."""
+PATIENCE = 240.0
+
+
+def add_segment(
+    archive: Archive,
+    queue: MessageQueue,
+    times_ms: Sequence[int],
+    *,
+    first: int = 0,
+    anew: bool = False,
+    properties: dict[str, str] | None = None,
+) -> None:
+    """Add messages of one queue that were stored at these times on one day, from an offset on."""
+    archive.make()
+    number = len(archive.segments()) + 1
+    day = datetime.datetime.fromtimestamp(times_ms[0] / 1000, datetime.UTC).date().isoformat()
+    path = f"topic={queue.topic}/day={day}/segment-{number:08d}-0.parquet"
+    archive.files.create_dir(archive.within(f"topic={queue.topic}/day={day}"), recursive=True)
+    rows = [_row(queue, first + at, ms, properties or {}) for at, ms in enumerate(times_ms)]
+    schema = pa.schema([pa.field(name, column.arrow) for name, column in COLUMNS.items() if name != "topic"])
+    pq.write_table(pa.Table.from_pylist(rows, schema), archive.within(path))
+    file = ArchivedFile(path, queue.topic, day, len(rows), 1)
+    ranges = {queue: (first, first + len(rows))}
+    archive.add(Segment(number, ranges, (file,), anew=frozenset([queue]) if anew else frozenset()))
+
+
+def _row(queue: MessageQueue, offset: int, ms: int, properties: dict[str, str]) -> dict[str, Any]:
+    time = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
+    return {
+        "broker": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "queue_offset": offset,
+        "msg_id": f"M{offset}",
+        "unique_id": f"U{offset}",
+        "body": f"{queue.queue_id}-{offset}".encode(),
+        "properties": list(properties.items()),
+        "born_timestamp": time,
+        "store_timestamp": time,
+    }
+
+
+class ReplayProcess(PeerProcess):
+    """``orbitmq pipeline replay``, running."""
+
+    def __init__(self, home: Path, *arguments: object) -> None:
+        home.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "orbitmq", "pipeline", "replay", *arguments]
+        super().__init__(
+            "orbitmq pipeline replay",
+            [str(part) for part in command],
+            home=home,
+            environment={**WIDTH, **spark_environment(home)},
+        )
+
+    def interrupt(self) -> int:
+        """Ctrl-C: its exit code."""
+        os.killpg(self.pid, signal.SIGINT)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for its end: its exit code."""
+        code = self._process.wait(PATIENCE)
+        self.kill()
+        return code
+
+    def kill_driver(self) -> None:
+        """End the program with SIGKILL; its Spark notices by itself."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._process.wait()
