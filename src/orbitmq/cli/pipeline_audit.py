@@ -101,13 +101,15 @@ def audit(
             return
         from orbitmq.spark.pipelines.audit import run_audit  # noqa: PLC0415
         from orbitmq.spark.pipelines.audit_plots import check_plots  # noqa: PLC0415
+        from orbitmq.spark.pipelines.interruptible import interruptible  # noqa: PLC0415
 
         if report is not None:
             check_plots()
         # Wrong addresses and topics are found out before Spark takes its seconds to start.
         make_plan(request)
         with spark_job("audit", telling, master, settings) as spark:
-            summary = run_audit(spark, make_plan(request), report, telling)
+            plan = make_plan(request)
+            summary = interruptible(lambda: run_audit(spark, plan, report, telling))
     show(summary, json=json)
 
 

@@ -1,14 +1,9 @@
-"""Spark's own words, kept apart from ours: those of its JVM, of its Python processes and of its logger here."""
+"""Spark's own words, kept apart from ours: those of its JVM and of its Python processes."""
 
 import contextlib
-import logging
 import os
 import sys
-import warnings
 from collections.abc import Iterator
-
-QUERY_LOGGER = "SQLQueryContextLogger"
-"""To which PySpark writes each error that it also raises."""
 
 
 @contextlib.contextmanager
@@ -18,8 +13,6 @@ def spark_words_to(path: str | None) -> Iterator[None]:
     A query that has rows enough ends the processes that read for it, which they tell at length; what goes wrong is
     raised here as well. Raises OSError.
     """
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\..*")
-    logging.getLogger(QUERY_LOGGER).disabled = True
     if not _is_real():
         yield
         return

@@ -131,9 +131,7 @@ class _Noting(GraphElementRegistry):
     def _note_statements(self, text: str, path: pathlib.Path) -> None:
         for line, statement, is_whole in _statements(text):
             if not is_whole:
-                self._problems.append(
-                    Problem(path, line, "a quotation mark, comment or bracket is never closed")
-                )
+                self._problems.append(Problem(path, line, "a quotation mark, comment or bracket is never closed"))
             elif match := _OUTPUT.match(statement):
                 self._note(match["name"], path, line)
             elif match := _FLOW.match(statement):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import re
+import warnings
 from typing import TYPE_CHECKING
 
 from orbitmq.client.errors import OrbitMQError
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 LONGEST = 500
 _OURS = re.compile(r"orbitmq\.[\w.]*Error: (.+)")
+_OF_PANDAS = "PySpark does not yet"
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 
 
@@ -33,6 +37,7 @@ def spark_job(
     """A Spark session for one job, which ends with it. What goes wrong is raised as OrbitMQError."""
     if (reason := unavailable()) is not None:
         raise SparkSourceError(reason)
+    quiet_pyspark()
     with telling.step("Spark starts"):
         spark = session(f"orbitmq {name}", master, **dict(conf or {}))
     try:
@@ -42,6 +47,13 @@ def spark_job(
         # A second Ctrl-C while Spark ends its jobs would leave its processes behind.
         with contextlib.suppress(Exception):
             spark.stop()
+
+
+def quiet_pyspark() -> None:
+    """Keep from the terminal what PySpark says of pandas 3, here and in workers, and errors that it also raises."""
+    warnings.filterwarnings("ignore", _OF_PANDAS, FutureWarning)
+    os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_OF_PANDAS}:FutureWarning")
+    logging.getLogger("SQLQueryContextLogger").disabled = True
 
 
 @contextlib.contextmanager
