@@ -10,6 +10,7 @@ from bench.scenarios import (
     batch_append,
     clean_open,
     memory,
+    parked,
     protocol,
     queues,
     read,
@@ -46,6 +47,7 @@ SCENARIOS = (
     Scenario("clean-open", "open a store that was closed", clean_open.run, clean_open.space),
     Scenario("memory", "memory after appending", memory.run, memory.space),
     Scenario("timers", "memory of messages that wait for their time", timers.run, timers.space),
+    Scenario("parked", "messages that wait and are then due at once", parked.run, parked.space),
     Scenario("queues", "50,000 queues beside 8", queues.run, queues.space),
     Scenario("protocol", "frames, headers and answers", protocol.run, protocol.space),
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orbitmq.broker.timer_parking import delivery_time
 from orbitmq.protocol.errors import ProtocolError
-from orbitmq.protocol.properties import encode
+from orbitmq.protocol.properties import encode, values_of
 from orbitmq.protocol.recall_handle import RecallHandle, decode_recall_handle
 from orbitmq.store.timer_checkpoint import TimerCheckpoint
 from orbitmq.store.timer_files import TimerFiles
@@ -56,7 +56,7 @@ def test_a_checkpoint_is_read_as_it_was_written(values: list[int]) -> None:
 )
 def test_a_time_is_a_number_or_refused(name: str, text: str) -> None:
     with contextlib.suppress(ValueError):
-        assert isinstance(delivery_time(encode({name: text}), NOW), int)
+        assert isinstance(delivery_time(values_of(encode({name: text})), NOW), int)
 
 
 @settings(max_examples=30, deadline=None)

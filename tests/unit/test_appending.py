@@ -10,6 +10,7 @@ from orbitmq.protocol.batch import encode_batch
 from orbitmq.protocol.properties import encode, parse
 from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2, crc_property_of
 from orbitmq.store import AppendRefusedError, MessageStore, PutStatus
+from orbitmq.store.bulk_append import Message, Share
 from stores import LOG_FILE, T0, TOPIC, fill_file_but, open_small, read_all, record_at, send
 
 if TYPE_CHECKING:
@@ -320,3 +321,48 @@ def test_an_inner_batch_that_a_queue_unit_cannot_count_is_refused(open_store: Op
         store.append_inner_batch(TOPIC, 0, encode_batch([(0, b"", b"")] * 32768))
     store.append_inner_batch(TOPIC, 0, encode_batch([(0, b"", b"")] * 32767))
     assert store.max_offset(TOPIC, 0) == 32767
+
+
+# Many messages of many queues
+
+
+def message(queue_id: int, body: bytes = b"b", topic: str = TOPIC) -> Message:
+    return Message(topic, queue_id, body, b"UNIQ_KEY\x01u\x02", 0, 0, T0, bytes(8), 0)
+
+
+def test_messages_of_many_queues_are_appended_together(store: MessageStore) -> None:
+    bulk = store.append_many([message(0), message(1, b"bb"), message(0, topic="Other"), message(0)])
+    records = [record_at(store, 0)]
+    while len(records) < 4:
+        records.append(record_at(store, records[-1].physical_offset + records[-1].size))
+    assert [(one.topic, one.queue_id, one.queue_offset, one.body) for one in records] == [
+        (TOPIC, 0, 0, b"b"),
+        (TOPIC, 1, 0, b"bb"),
+        ("Other", 0, 0, b"b"),
+        (TOPIC, 0, 1, b"b"),
+    ]
+    assert bulk.count == 4
+    assert bulk.shares == [
+        Share(TOPIC, 0, 2, records[0].size + records[3].size),
+        Share(TOPIC, 1, 1, records[1].size),
+        Share("Other", 0, 1, records[2].size),
+    ]
+
+
+def test_those_before_one_that_is_refused_are_appended(store: MessageStore) -> None:
+    too_long = bytes(store.config.max_message_size + 1)
+    assert store.append_many([message(0), message(1), message(0, too_long), message(0)]).count == 2
+    assert [record.queue_offset for record in read_all(store)] == [0]
+
+
+def test_nothing_is_appended_together_while_the_store_takes_nothing(store: MessageStore) -> None:
+    store.appender.gate.close("test", "why not")
+    assert store.append_many([message(0)]).count == 0
+    assert store.log.end == 0
+
+
+def test_a_queue_is_told_once_of_messages_that_came_together(store: MessageStore) -> None:
+    told: list[tuple[int, int]] = []
+    store.dispatcher.on_arrival = lambda queue, _code, _time: told.append((queue.queue_id, queue.end))
+    store.append_many([message(0), message(1), message(0), message(0)])
+    assert told == [(0, 3), (1, 1)]

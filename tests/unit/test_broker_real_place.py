@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.broker.real_place import place_in, topic_in, with_place, without_place
+from orbitmq.broker.real_place import place_in, topic_in, with_one_and_place, with_place, without_place
 from orbitmq.broker.rebuilding import read_parked
-from orbitmq.protocol.properties import encode, parse
+from orbitmq.protocol.properties import encode, parse, with_property
 from orbitmq.testing import MemoryDisk
 from stores import TOPIC, open_small
 
@@ -22,6 +22,23 @@ def test_a_place_is_written_and_found_whatever_was_there_before(properties: byte
     assert topic_in(parked) == "订单"
     before = parse(properties)
     assert parse(parked) == before | {"REAL_TOPIC": "订单", "REAL_QID": "3"}
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        OWN,
+        b"",
+        OWN[:-1],
+        encode({"REAL_TOPIC": "old", "MORE": "m"}),
+        encode({"MORE": "m", "KEYS": "k"}),
+        b"MORE\x01",
+    ],
+)
+def test_one_more_property_is_written_in_front_of_the_place(properties: bytes) -> None:
+    parked = with_one_and_place(properties, b"MORE", b"1", "订单", 3)
+    assert parked == with_place(with_property(properties, b"MORE", b"1"), "订单", 3)
+    assert parked.endswith("MORE\x011\x02REAL_TOPIC\x01订单\x02REAL_QID\x013\x02".encode())
 
 
 def test_a_place_that_was_written_is_taken_out_again() -> None:

@@ -417,7 +417,7 @@ def test_a_clock_that_is_set_back_makes_nothing_early_and_nothing_twice(timers: 
 
 
 def test_a_clock_that_is_set_back_in_the_middle_of_a_slot_repeats_nothing(timers: Timers) -> None:
-    bodies = [b"%03d" % number for number in range(100)]
+    bodies = [b"%03d" % number for number in range(TURN_RECORDS * 3 // 2)]
     for body in bodies:
         timers.send_in(5, body)
     timers.look()
@@ -429,3 +429,18 @@ def test_a_clock_that_is_set_back_in_the_middle_of_a_slot_repeats_nothing(timers
     timers.look()
     timers.wait(10_000)
     assert timers.bodies() == [*bodies[:TURN_RECORDS], b"sooner", *bodies[TURN_RECORDS:]]
+
+
+def test_a_clock_that_is_set_back_while_messages_are_entered_counts_none_twice(timers: Timers) -> None:
+    for _ in range(TURN_RECORDS * 3 // 2):
+        timers.send_in(5)
+    timers.look()
+    timers.clock.advance(6000)
+    timers.service.turn()
+    timers.clock._now_ms = T0
+    for seconds in (60, 60, 3, 90):
+        timers.send_in(seconds)
+    timers.service.turn()
+    assert timers.counts.of(TOPIC) == TURN_RECORDS // 2 + 4
+    timers.wait(100_000)
+    assert timers.counts.of(TOPIC) == 0

@@ -107,6 +107,33 @@ def test_any_unique_key_reaches_the_client_unchanged(serialize_type: SerializeTy
 
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
+@pytest.mark.parametrize("key", [b"7F0000010000", b'a"b\\c\x01', "中文".encode(), b"%d%b"])
+def test_the_answer_to_a_message_for_a_time_is_what_a_command_says(
+    serialize_type: SerializeType, key: bytes
+) -> None:
+    answers = SendAnswers(store_host=HOST, region="50% east", trace_on=True)
+    handle = b"djEgVG9waWMgYnJva2VyIDE3MDAwMDAwMDAwMDEgSw=="
+
+    wire = answers.encode_timed(serialize_type, 7, ResponseCode.FLUSH_DISK_TIMEOUT, 2, 2**40, 2**41, key, handle)
+
+    told = {
+        "msgId": f"7F00000100002A9F{2**41:016X}",
+        "queueId": "2",
+        "queueOffset": str(2**40),
+        "transactionId": key.decode(),
+        "recallHandle": handle.decode(),
+        "TRACE_ON": "true",
+        "MSG_REGION": "50% east",
+    }
+    if not serialize_type:
+        # In the order of Java, which is another one in each kind of header.
+        order = ("queueId", "transactionId", "msgId", "TRACE_ON", "MSG_REGION", "recallHandle", "queueOffset")
+        told = {name: told[name] for name in order}
+    request = Command(code=0, opaque=7, serialize_type=serialize_type)
+    assert wire == request.response(ResponseCode.FLUSH_DISK_TIMEOUT, ext_fields=told).encode()
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
 def test_the_host_of_a_message_id_may_be_ipv6(serialize_type: SerializeType) -> None:
     host = bytes(range(20))
     answers = SendAnswers(store_host=host, region="r", trace_on=True)

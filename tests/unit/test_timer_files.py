@@ -16,7 +16,7 @@ from orbitmq.store.errors import DiskFaultError, FlushFailedError
 from orbitmq.store.timer_checkpoint import TimerCheckpoint
 from orbitmq.store.timer_files import TimerFiles
 from orbitmq.store.timer_log import DEFAULT, DELETE, NO_UNIT, UNIT_SIZE, TimerLog
-from orbitmq.store.timer_wheel import FILE_SIZE, SLOTS, Slot, TimerWheel
+from orbitmq.store.timer_wheel import FILE_SIZE, PAGE, SLOT_SIZE, SLOTS, Slot, TimerWheel
 from orbitmq.testing import ManualClock, MemoryDisk
 from stores import small_config, tree
 from timer_ends import Timers
@@ -210,6 +210,19 @@ def test_only_pages_that_changed_are_written() -> None:
     found = TimerWheel(disk, "/wheel", 1000)
     assert found.load()
     assert (found.slot(NOW), found.slot(NOW + 1000)) == (Slot(1, 2, 3), Slot(4, 5, 6))
+
+
+def test_pages_side_by_side_are_written_in_one_piece() -> None:
+    wheel = TimerWheel(MemoryDisk(), "/wheel", 1000)
+    slots = PAGE // SLOT_SIZE
+    first = NOW // 1000 // slots * slots
+    for page in (5, 1, 2, 0, 9):
+        wheel.put((first + page * slots) * 1000, Slot(page, page, 1))
+    pages = wheel.take_unwritten()
+    start = first % SLOTS * SLOT_SIZE
+    assert [(at - start, len(data)) for at, data in pages] == [(0, 3 * PAGE), (5 * PAGE, PAGE), (9 * PAGE, PAGE)]
+    wheel.give_back_unwritten(pages)
+    assert wheel.take_unwritten() == pages
 
 
 def test_a_wheel_of_another_size_is_refused() -> None:

@@ -19,7 +19,7 @@ _text = functools.lru_cache(maxsize=8192)(decode_utf8)
 
 def with_place(properties: bytes, topic: str, queue_id: int) -> bytes:
     """The properties of a message that belongs there and is put elsewhere."""
-    if b"REAL_" not in properties and properties[-1:] == b"\x02" and topic and "\x02" not in topic:
+    if _is_plain(properties, topic):
         # What nearly all messages take, in one piece.
         return properties + b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
             topic.encode("utf-8", "replace"),
@@ -27,6 +27,23 @@ def with_place(properties: bytes, topic: str, queue_id: int) -> bytes:
         )
     properties = with_property(properties, REAL_TOPIC, topic.encode("utf-8", "replace"))
     return with_property(properties, REAL_QUEUE_ID, b"%d" % queue_id)
+
+
+def with_one_and_place(properties: bytes, name: bytes, value: bytes, topic: str, queue_id: int) -> bytes:
+    """The same with one more property in front of the place."""
+    if name not in properties and value and b"\x02" not in value and _is_plain(properties, topic):
+        return properties + b"%b\x01%b\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
+            name,
+            value,
+            topic.encode("utf-8", "replace"),
+            queue_id,
+        )
+    return with_place(with_property(properties, name, value), topic, queue_id)
+
+
+def _is_plain(properties: bytes, topic: str) -> bool:
+    """Whether the place can be put behind these properties as they are."""
+    return b"REAL_" not in properties and properties[-1:] == b"\x02" and topic != "" and "\x02" not in topic
 
 
 def without_place(properties: bytes, topic: str, queue_id: int) -> bytes:
@@ -49,6 +66,21 @@ def topic_in(properties: bytes) -> str:
 
 def place_in(properties: bytes) -> tuple[str, int] | None:
     """Topic and queue that a parked message belongs to; None if it does not say properly."""
+    _, is_there, tail = properties.rpartition(b"\x02REAL_TOPIC\x01")
+    if is_there and len(tail) <= _LONGEST_REMEMBERED:
+        # There are few places and many messages, nearly all of which end with theirs.
+        place = _place_of_tail(tail)
+        if place is not None:
+            return place
+    return _place_in(properties)
+
+
+@functools.lru_cache(maxsize=8192)
+def _place_of_tail(tail: bytes) -> tuple[str, int] | None:
+    return _place_in(b"REAL_TOPIC\x01" + tail)
+
+
+def _place_in(properties: bytes) -> tuple[str, int] | None:
     topic = topic_in(properties)
     number = find(properties, REAL_QUEUE_ID)
     if not topic or number is None or not number.isdigit() or len(number) > 10:

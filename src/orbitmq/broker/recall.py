@@ -13,8 +13,8 @@ from orbitmq.protocol.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.flags import ONEWAY, PERM_WRITE
 from orbitmq.protocol.names import RETRY_PREFIX
-from orbitmq.protocol.properties import encode, find
-from orbitmq.protocol.recall_handle import RecallHandle, decode_recall_handle
+from orbitmq.protocol.properties import encode
+from orbitmq.protocol.recall_handle import decode_recall_handle, encode_recall_handle
 from orbitmq.remoting.processing import RequestRefusedError, fields_of, refusal
 from orbitmq.store import AppendRefusedError
 from orbitmq.store.config import BrokerRole, FlushDiskType
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.timer import TimerService
     from orbitmq.broker.topics import TopicTable
     from orbitmq.protocol.header import Header
+    from orbitmq.protocol.recall_handle import RecallHandle
     from orbitmq.remoting import Answer, Connection, Handler
     from orbitmq.store import Clock, MessageStore
 
@@ -40,6 +41,7 @@ _EMPTY_CONTEXT = names.TRACE_CONTEXT.encode() + b"\x01\x02"
 
 _OUT = names.TIMER_OUT_MS.encode()
 _REAL_TOPIC = names.REAL_TOPIC.encode()
+_RETRY = RETRY_PREFIX.encode()
 
 
 class RecallRequests:
@@ -142,11 +144,12 @@ class RecallRequests:
         self._stats.put(topic, queue_id, 1, appended.size)
 
 
-def handle_of_parked(properties: bytes, broker_name: str, unique_key: bytes) -> str | None:
+def handle_of_parked(properties: bytes, broker_name: str, unique_key: bytes) -> bytes | None:
     """The handle of a message that was parked with these properties; None for one that is tried again."""
-    out, topic = find(properties, _OUT), find(properties, _REAL_TOPIC)
-    if out is None or topic is None or topic.startswith(RETRY_PREFIX.encode()):
+    # Both were put behind all others, side by side, when it was parked.
+    out, _, place = properties.rpartition(_OUT + b"\x01")[2].partition(b"\x02")
+    topic = place.removeprefix(_REAL_TOPIC + b"\x01").partition(b"\x02")[0]
+    if topic.startswith(_RETRY):
         return None
-    real, key = topic.decode("utf-8", "replace"), unique_key.decode("utf-8", "replace")
     # A time within the slot, so that the marker of a recall gets into the same one.
-    return RecallHandle(real, broker_name, str(int(out) + 1), key).encode()
+    return encode_recall_handle(topic, broker_name.encode(), int(out) + 1, unique_key)

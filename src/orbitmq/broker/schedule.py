@@ -13,15 +13,16 @@ import logging
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.flush_soon import FlushSoon
+from orbitmq.broker.parked import ParkedMessages, append_one
 from orbitmq.broker.real_place import place_in, with_place
-from orbitmq.broker.rebuilding import read_parked
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.names import ROCKSDB_TRANSACTION_HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
 from orbitmq.protocol.properties import find, with_property, without
 from orbitmq.remoting.processing import handler_of
-from orbitmq.store import AppendRefusedError, PutStatus, StoreError
+from orbitmq.store import StoreError
+from orbitmq.store.bulk_append import Message
 from orbitmq.store.config import delay_levels
 from orbitmq.store.config_json import DELAY_OFFSETS
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
@@ -34,13 +35,12 @@ if TYPE_CHECKING:
     from orbitmq.broker.config_writer import ConfigWriter
     from orbitmq.broker.stats import BrokerStats
     from orbitmq.protocol.command import Command
-    from orbitmq.protocol.record import Record
     from orbitmq.remoting import Connection, Handler
     from orbitmq.store import Clock, MessageStore
 
 log = logging.getLogger("orbitmq.broker")
 
-TURN_RECORDS = 64
+TURN_RECORDS = 128
 TURN_BYTES = 256 * 1024
 """What is delivered in one turn of the loop: about a millisecond, so that a million messages that are due at once
 come out as fast as the machine can, between the requests of clients."""
@@ -54,11 +54,6 @@ LONGEST_WAIT_MS = 1000
 _DELAY = names.DELAY_LEVEL.encode()
 _TIMERS = (names.TIMER_DELIVER_MS.encode(), names.TIMER_DELAY_SEC.encode(), names.TIMER_DELAY_MS.encode())
 _NEVER_DELIVERED = frozenset({TRANSACTION_HALF_TOPIC, ROCKSDB_TRANSACTION_HALF_TOPIC})
-
-_HOPELESS = frozenset(
-    {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED}
-)
-"""Refusals of the message and not of the moment. Waiting for them would hold up everybody else in the level."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -90,6 +85,7 @@ class ScheduleService:
         self._writer = writer
         self._clock = clock
         self._stats = stats if store.config.enable_schedule_message_stats else None
+        self._parked = ParkedMessages(store, SCHEDULE_TOPIC)
         self._flushed = flushed
         self._version_step = max(config.delay_offset_update_version_step, 1)
         self._persist_seconds = store.config.flush_delay_offset_interval / 1000
@@ -237,21 +233,23 @@ class ScheduleService:
                 units = queue.read(offset, most)
                 if not units:
                     raise StoreError(f"unit {offset} of {queue.directory} cannot be read")
+                run: list[tuple[int, int, int]] = []
                 for physical, record_size, code in UNIT.iter_unpack(units):
                     if record_size != FILLER_SIZE:
-                        due = self._due(level, physical, code)
+                        due = self._due(level, physical, code) if is_ext_address(code) else code
                         if now < due <= now + level.delay_ms:
                             level.look_at = due
                             break
                         if size >= most_bytes:
                             level.look_at = now
                             break
-                        self._deliver(level, physical, record_size)
-                        count += 1
+                        run.append((offset, physical, record_size))
                         size += record_size
-                    level.offset += 1
+                    offset += 1
                 else:
-                    level.look_at = now if level.offset < queue.end else None
+                    level.look_at = now if offset < queue.end else None
+                count = len(run)
+                self._deliver(level, run, offset)
                 level.complaint = ""
         except (StoreError, OSError) as error:
             self._complain(level, f"level {level.number} of delayed messages waits at {level.offset}: {error}")
@@ -265,8 +263,6 @@ class ScheduleService:
         return count, size
 
     def _due(self, level: Level, physical: int, code: int) -> int:
-        if not is_ext_address(code):
-            return code
         config = self._store.config
         unit = read_ext(
             self._store.disk, config.store_path_root_dir, SCHEDULE_TOPIC, level.number - 1,
@@ -276,49 +272,63 @@ class ScheduleService:
             return unit.tags_code
         return (self._store.reader.store_timestamp(physical) or 0) + level.delay_ms
 
-    def _deliver(self, level: Level, physical: int, size: int) -> None:
-        """Append a parked message where it belongs. Raises StoreError if that has to be tried again."""
-        message = read_parked(self._store, physical, size)
-        if message is None or message.topic != SCHEDULE_TOPIC:
+    def _deliver(self, level: Level, run: list[tuple[int, int, int]], end: int) -> None:
+        """Append the messages that these units lead to where they belong; the level then stands at ``end``.
+
+        Raises StoreError if that has to be tried again, from where the level stands then.
+        """
+        messages, numbers = [], []
+        failure: StoreError | OSError | None = None
+        for number, physical, size in run:
+            try:
+                message = self._message(physical, size)
+            except (StoreError, OSError) as error:
+                failure, end = error, number
+                break
+            if message is not None:
+                messages.append(message)
+                numbers.append(number)
+        at = 0
+        while at < len(messages):
+            bulk = self._store.append_many(messages[at:])
+            at += bulk.count
+            for share in bulk.shares:
+                self._count(level, share.topic, share.queue_id, share.count, share.size)
+            if at < len(messages):
+                level.offset = numbers[at]
+                self._append(level, messages[at])
+                at += 1
+        level.offset = end
+        if failure is not None:
+            raise failure
+
+    def _message(self, physical: int, size: int) -> Message | None:
+        """A parked message as it is to be appended; None if it is skipped."""
+        parked = self._parked.read(physical, size)
+        if parked is None:
             log.error("the delayed message at %d cannot be read: it is skipped", physical)
-            return
-        place = place_in(message.properties)
+            return None
+        place = place_in(parked[1])
         if place is None:
             log.error("the delayed message at %d does not say where it belongs: it is skipped", physical)
-        elif place[0] in _NEVER_DELIVERED:
+            return None
+        if place[0] in _NEVER_DELIVERED:
             log.error("the delayed message at %d is a half message: it is skipped", physical)
-        else:
-            self._append(level, message, *place)
+            return None
+        # Also DELAY and where it was parked for, as in RocketMQ: consumers see them.
+        return tuple.__new__(Message, (*place, *parked, 0))
 
-    def _append(self, level: Level, message: Record, topic: str, queue_id: int) -> None:
-        try:
-            appended = self._store.append(
-                topic,
-                queue_id,
-                message.body,
-                # Also DELAY and where it was parked for, as in RocketMQ: consumers see them.
-                message.properties,
-                flag=message.flag,
-                sys_flag=message.sys_flag,
-                born_timestamp=message.born_timestamp,
-                born_host=message.born_host,
-                reconsume_times=message.reconsume_times,
-            )
-        except AppendRefusedError as error:
-            # A limit that was lowered since can be raised again; no sender could bring that about.
-            is_too_long = len(message.body) > self._store.config.max_message_size
-            if error.status not in _HOPELESS or is_too_long:
-                raise
-            log.error(
-                "the delayed message at %d is refused by %s, and given up: %s",
-                message.physical_offset,
-                topic,
-                error,
-            )
+    def _append(self, level: Level, message: Message) -> None:
+        size, refusal = append_one(self._store, message)
+        if refusal is not None:
+            log.error("a delayed message is refused by %s, and given up: %s", message.topic, refusal)
             return
+        self._count(level, message.topic, message.queue_id, 1, size)
+
+    def _count(self, level: Level, topic: str, queue_id: int, count: int, size: int) -> None:
         if self._stats is not None:
-            self._stats.delivered(level.number - 1, 1, appended.size)
-            self._stats.put(topic, queue_id, 1, appended.size)
+            self._stats.delivered(level.number - 1, count, size)
+            self._stats.put(topic, queue_id, count, size, count)
 
     def _complain(self, level: Level, complaint: str) -> None:
         if complaint != level.complaint:

@@ -41,7 +41,7 @@ from orbitmq.protocol.names import (
     TOPICS_CLOSED_TO_CLIENTS,
     TRANSACTION_HALF_TOPIC,
 )
-from orbitmq.protocol.properties import find, with_property, without
+from orbitmq.protocol.properties import find, values_of, with_property, without
 from orbitmq.remoting.processing import RequestRefusedError
 from orbitmq.store import AppendRefusedError, PutStatus
 from orbitmq.store.config import FlushDiskType
@@ -81,6 +81,8 @@ _TRAN_MSG = names.TRANSACTION_PREPARED.encode()
 _WAIT = names.WAIT_STORE_OK.encode()
 _KEYS = names.KEYS.encode()
 _SET_HERE = (names.MESSAGE_REGION.encode(), names.TRACE_SWITCH.encode(), names.CLUSTER.encode())
+_GONE = frozenset({b"", b"POP_CK", *_SET_HERE})
+"""What is not kept of what a client says. Properties have names, or do not exist."""
 
 
 class SendRequests:
@@ -209,7 +211,7 @@ class SendRequests:
             return self._refuse(header, serialize_type, error.code, str(error))
         self._count_put(topic, queue_id, 1, appended[1])
         if topic is TRANSACTION_HALF_TOPIC:
-            self._transactions.prepared(properties)
+            self._transactions.prepared(properties, appended)
         if header[2] & ONEWAY:
             return b""
         if topic is TIMER_TOPIC:
@@ -292,15 +294,18 @@ class SendRequests:
             raise RequestRefusedError(
                 f"the broker[{self._config.broker_ip1}] sending message is forbidden", ResponseCode.NO_PERMISSION
             )
+        values = values_of(properties)
         # Clients before 4.6.1 send back what came out of a transaction as if it were half still.
-        is_half = (find(properties, _TRAN_MSG) or b"").lower() == b"true" and not (
-            reconsumed > 0 and find(properties, _DELAY)
-        )
-        if config.attributes.get("cleanup.policy") == "COMPACTION" and find(properties, _KEYS) is None:
+        is_half = values.get(_TRAN_MSG, b"").lower() == b"true" and not (reconsumed > 0 and _DELAY in values)
+        if config.attributes.get("cleanup.policy") == "COMPACTION" and _KEYS not in values:
             raise RequestRefusedError("Required message key is missing", ResponseCode.MESSAGE_ILLEGAL)
-        items = [item.partition(b"\x01") for item in properties.split(b"\x02")]
-        properties = b"".join([name + b"\x01" + value + b"\x02" for name, _, value in items if name and value])
-        properties = without(properties, (*_SET_HERE, b"POP_CK")) + self._added
+        # So many ends say that each of them is there once, and the string has nothing else in it.
+        if properties.count(b"\x02") != len(values) or properties[-1:] != b"\x02" or not _GONE.isdisjoint(values):
+            items = [item.partition(b"\x01") for item in properties.split(b"\x02")]
+            properties = b"".join(
+                [name + b"\x01" + value + b"\x02" for name, _, value in items if value and name not in _GONE]
+            )
+        properties += self._added
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id, properties = self._retry_or_dead(
                 topic, queue_id, properties, reconsumed, most_reconsumed
@@ -311,10 +316,10 @@ class SendRequests:
             parked = self._schedule.park(properties, topic, queue_id)
             if parked is not None:
                 return parked
-        if b"TIMER_DEL" in properties and is_for_a_time(properties):
+        if is_for_a_time(values):
             if self._timer is None:
                 raise RequestRefusedError("accurate timer message is not enabled, timerWheelEnable is false")
-            parked = self._timer.park(properties, topic, queue_id)
+            parked = self._timer.park(properties, topic, queue_id, values)
             if parked is not None:
                 return parked
         return topic, queue_id, properties
@@ -328,37 +333,18 @@ class SendRequests:
         appended: Appended,
         properties: bytes,
         unique_key: bytes,
-        handle: str,
+        handle: bytes,
     ) -> Answer:
         """The answer to a message that waits for its time, with what it takes to take it back."""
-        key = unique_key.decode("utf-8", "replace")
-        message_id = self._store.message_id(appended.offset)
-        # In the order of Java, which is another one in each kind of header.
-        if serialize_type:
-            told = {
-                "msgId": message_id,
-                "queueId": str(queue_id),
-                "queueOffset": str(appended.queue_offset),
-                "transactionId": key,
-                "recallHandle": handle,
-                "TRACE_ON": self._told["TRACE_ON"],
-                "MSG_REGION": self._told["MSG_REGION"],
-            }
-        else:
-            told = {
-                "queueId": str(queue_id),
-                "transactionId": key,
-                "msgId": message_id,
-                "TRACE_ON": self._told["TRACE_ON"],
-                "MSG_REGION": self._told["MSG_REGION"],
-                "recallHandle": handle,
-                "queueOffset": str(appended.queue_offset),
-            }
-        request = Command.of((serialize_type, b"", b""), header)
-        answer = request.response(ResponseCode.SUCCESS, ext_fields=told).encode()
+        encode = self._answers.encode_timed
+        offset, _, queue_offset, _ = appended
+        answer = encode(serialize_type, header[1], 0, queue_id, queue_offset, offset, unique_key, handle)
         if not self._waits or find(properties, _WAIT) == b"false":
             return answer
-        late = request.response(ResponseCode.FLUSH_DISK_TIMEOUT, ext_fields=told).encode()
+        late = encode(
+            serialize_type, header[1], ResponseCode.FLUSH_DISK_TIMEOUT, queue_id, queue_offset, offset, unique_key,
+            handle,
+        )  # fmt: skip
         self._flushed.wait(connection, header, answer, late)
         return None
 

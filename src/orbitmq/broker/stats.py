@@ -96,36 +96,36 @@ class BrokerStats:
 
     # Counting
 
-    def put(self, topic: str, queue_id: int, count: int, size: int) -> None:
-        """A queue got so many messages, of so many bytes in the log."""
+    def put(self, topic: str, queue_id: int, count: int, size: int, times: int = 1) -> None:
+        """A queue got so many messages, of so many bytes in the log, so many times."""
         try:
             counter = self._puts[topic][queue_id]
         except KeyError:
             counter = self._new_put(topic, queue_id)
-        counter.times += 1
+        counter.times += times
         counter.nums += count
         counter.size += size
         whole = self.puts
         whole.nums += count
         whole.size += size
 
-    def got(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
-        """A group read so many messages, of so many bytes in the log."""
+    def got(self, group: str, topic: str, queue_id: int, count: int, size: int, times: int = 1) -> None:
+        """A group read so many messages, of so many bytes in the log, so many times."""
         try:
             counter = self._gets[topic, group][queue_id]
         except KeyError:
             counter = self._new_get(topic, group, queue_id)
-        counter.times += 1
+        counter.times += times
         counter.nums += count
         counter.size += size
         whole = self.gets
-        whole.times += 1
+        whole.times += times
         whole.nums += count
 
     def delivered(self, queue_id: int, count: int, size: int) -> None:
-        """The broker itself read messages from a queue of delayed ones; nobody asked for them."""
-        self.got(SCHEDULE_CONSUMER_GROUP, SCHEDULE_TOPIC, queue_id, count, size)
-        self.gets.times -= 1
+        """The broker itself read messages from a queue of delayed ones, one by one; nobody asked for them."""
+        self.got(SCHEDULE_CONSUMER_GROUP, SCHEDULE_TOPIC, queue_id, count, size, count)
+        self.gets.times -= count
         self.gets.nums -= count
 
     def missed_get(self) -> None:

@@ -15,24 +15,24 @@ import logging
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.flush_soon import FlushSoon
-from orbitmq.broker.real_place import REAL_TOPIC, topic_in, with_place
+from orbitmq.broker.real_place import topic_in, with_one_and_place
 from orbitmq.broker.timer_counts import waiting_by_topic
 from orbitmq.broker.timer_messages import DELIVERED_AT_ONCE, TimerMessages, takes_back
-from orbitmq.broker.timer_parking import delivery_time, illegal, refuse_if_crowded
+from orbitmq.broker.timer_parking import delivery_time, illegal, refuse_if_crowded, rolling_slot
 from orbitmq.broker.timer_rates import TimerRates
 from orbitmq.broker.timer_slot import DueSlot
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.java import string_hash
 from orbitmq.protocol.names import TIMER_TOPIC
-from orbitmq.protocol.properties import find, with_property
+from orbitmq.protocol.properties import find, values_of
 from orbitmq.store import FlushFailedError, StoreError
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
 from orbitmq.store.timer_files import TimerFiles
 from orbitmq.store.timer_log import DEFAULT, DELETE, NO_UNIT, ROLL
-from orbitmq.store.timer_wheel import SLOTS, WINDOW
+from orbitmq.store.timer_wheel import MOST_IN_SLOT, SLOTS, WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from orbitmq.broker.stats import BrokerStats
     from orbitmq.broker.timer_counts import TimerCounts
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.broker")
 
-TURN_RECORDS = 64
+TURN_RECORDS = 128
 TURN_BYTES = 256 * 1024
 """What is entered, and what is delivered, in one turn of the loop: about a millisecond each, so that a million
 messages that are due at once come out as fast as the machine can, between the requests of clients."""
@@ -64,7 +64,6 @@ BLANK_SLOTS = 60
 
 _OUT = names.TIMER_OUT_MS.encode()
 _DELETES = names.TIMER_DELETE_UNIQUE_KEY.encode()
-_UNIQ_KEY = names.UNIQUE_KEY.encode()
 _hash_of = functools.lru_cache(maxsize=8192)(string_hash)
 
 
@@ -123,14 +122,15 @@ class TimerService:
 
     # Parking
 
-    def park(self, properties: bytes, topic: str, queue_id: int) -> tuple[str, int, bytes] | None:
+    def park(
+        self, properties: bytes, topic: str, queue_id: int, values: Mapping[bytes, bytes] | None = None
+    ) -> tuple[str, int, bytes] | None:
         """Where a message with these properties waits, and with which properties; None if it does not wait.
 
-        Raises AppendRefusedError.
+        ``values`` are the properties taken apart, for those who have done that. Raises AppendRefusedError.
         """
-        now = self._clock.now_ms()
         try:
-            deliver_ms = delivery_time(properties, now)
+            deliver_ms = delivery_time(values or values_of(properties), self._clock.now_ms())
         except ValueError:
             raise illegal(self._config) from None
         if deliver_ms is None:
@@ -140,8 +140,7 @@ class TimerService:
             if takes_back(properties):
                 raise illegal(self._config)
             return None
-        properties = with_property(properties, _OUT, b"%d" % out_ms)
-        return TIMER_TOPIC, 0, with_place(properties, topic, queue_id)
+        return TIMER_TOPIC, 0, with_one_and_place(properties, _OUT, b"%d" % out_ms, topic, queue_id)
 
     def out_time(self, deliver_ms: int) -> int | None:
         """The slot of a message for this time; None if its time has come. Raises AppendRefusedError."""
@@ -153,9 +152,10 @@ class TimerService:
         precision = self._precision_ms
         # A slot is delivered when it is over; what is for its very beginning belongs to the one before.
         out_ms = (deliver_ms - 1) // precision * precision
-        slot = self.files.wheel.slot(out_ms)
-        if slot is not None:
-            refuse_if_crowded(slot.waiting, self._config)
+        # Mostly there is no limit but that of the number itself, and no need to look into the wheel.
+        if self._config.timer_congest_num_each_slot < MOST_IN_SLOT:
+            slot = self.files.wheel.slot(out_ms)
+            refuse_if_crowded(0 if slot is None else slot.waiting, self._config)
         if self._is_running and self._wakes_at > now + RETRY_MS:
             self._wake_at(now + RETRY_MS)
         return out_ms
@@ -273,11 +273,8 @@ class TimerService:
         now = self._clock.now_ms()
         self.rates.sample(now)
         is_idle = self._saving is None or self._saving.done()
-        if (
-            self._is_changed
-            and is_idle
-            and not 0 <= now - self._last_save_ms < self._config.timer_flush_interval_ms
-        ):
+        is_time = not 0 <= now - self._last_save_ms < self._config.timer_flush_interval_ms
+        if self._is_changed and is_idle and is_time:
             self._last_save_ms = now
             self._saving = asyncio.get_running_loop().create_task(self._save())
         if self._is_running:
@@ -333,42 +330,44 @@ class TimerService:
             return True
         if not queue.min_offset <= self.queue_offset <= queue.end:
             self.queue_offset = queue.min_offset  # the oldest have expired, or the queue began anew
-        for physical, size, _ in UNIT.iter_unpack(queue.read(self.queue_offset, TURN_RECORDS)):
-            if size != FILLER_SIZE:
-                self._enter(physical, size)
-            self.queue_offset += 1
-            self._is_changed = True
+        entered: dict[str, list[int]] = {}
+        try:
+            for physical, size, _ in UNIT.iter_unpack(queue.read(self.queue_offset, TURN_RECORDS)):
+                if size != FILLER_SIZE:
+                    self._enter(physical, size, entered)
+                self.queue_offset += 1
+                self._is_changed = True
+        finally:
+            self.counts.add_all(entered)
         return self.queue_offset >= queue.end
 
-    def _enter(self, physical: int, size: int) -> None:
-        properties = self._messages.properties_at(physical, size)
-        out = find(properties, _OUT) or b""
-        if not out.isdigit() or len(out) > 18:
+    def _enter(self, physical: int, size: int, entered: dict[str, list[int]]) -> None:
+        """Enter a message, and note by its topic how many more wait then."""
+        wish = self._messages.wish_at(physical, size)
+        if wish is None:
             log.error("the message for a certain time at %d cannot be read: it is skipped", physical)
             return
+        due, topic, is_taking_back = wish
         self.rates.entered += 1
-        due, now = int(out), self.write_time_ms
+        now = self.write_time_ms
         if due < now and (due < self.read_time_ms or (due == self.read_time_ms and self._due is not None)):
             self._deliver_at_once(physical)
             return
         magic = DEFAULT
-        window = self._roll_slots * self._precision_ms
         slot_time = due
-        if due - now >= window:
+        if due - now >= self._roll_slots * self._precision_ms:
             magic |= ROLL
-            # Not so that it rolls again shortly before its time.
-            is_near = due - now - window < self._roll_slots // 3 * self._precision_ms
-            slot_time = now + (self._roll_slots // 2 * self._precision_ms if is_near else window)
-        if takes_back(properties):
+            slot_time = rolling_slot(due, now, self._roll_slots, self._precision_ms)
+        if is_taking_back:
             magic |= DELETE
         if slot_time < self.read_time_ms:
+            self.counts.add_all(entered)  # what is in the log is counted there
             self._go_back_to(slot_time)
-        topic = topic_in(properties)
         self.files.add(slot_time, magic, now, physical, size, _hash_of(topic))
         weight = -1 if magic & DELETE else 1
         self.waiting += weight
         if topic:
-            self.counts.add(topic, weight)
+            entered.setdefault(topic, []).append(weight)
 
     def _go_back_to(self, time_ms: int) -> None:
         """The clock was set back: slots that were over are to come, and what was delivered of them is taken out."""
@@ -406,8 +405,9 @@ class TimerService:
                 self._take_back(due)
                 records -= 1
             while len(due) and records > 0 and size > 0:
-                size -= self._deliver_oldest(due)
-                records -= 1
+                delivered, delivered_size = self._deliver_some(due, records, size)
+                records -= delivered
+                size -= delivered_size
             if due.markers or len(due):
                 return False
             for topic, count in due.miscounted():
@@ -428,17 +428,29 @@ class TimerService:
 
     def _take_back(self, due: DueSlot) -> None:
         message = self._messages.read(due.markers[-1].offset)
-        if message is not None:
-            key = find(message.properties, _DELETES)
-            if key is not None:
-                due.take_back(key, topic_in(message.properties))
+        properties = b"" if message is None else message.properties
+        key = find(properties, _DELETES)
+        if key is not None:
+            due.take_back(key, topic_in(properties))
         due.markers.pop()
+
+    def _deliver_some(self, due: DueSlot, most: int, most_bytes: int) -> tuple[int, int]:
+        """Deliver the oldest messages; returns how many, and the sizes of their records. Raises StoreError."""
+        units = () if due.takes_back else due.oldest_many(most)
+        messages, places = self._messages.plain_ones(units, most_bytes)
+        if not messages:
+            return 1, self._deliver_oldest(due)
+        count = self._messages.append_plain(messages)
+        due.drop_oldest(count)
+        self._in_part[due.time_ms], size = places[count - 1]
+        self._is_changed = True
+        return count, size
 
     def _deliver_oldest(self, due: DueSlot) -> int:
         """Deliver one message; returns the size of its record. Raises StoreError, and it stays the oldest then."""
         position, unit = due.oldest()
         message = None if unit is None else self._messages.read(unit.offset, unit.size)
-        if unit is not None and message is not None and not _is_taken_back(due, message):
+        if unit is not None and message is not None and not due.is_taken_back(message.properties):
             is_rolling = bool(unit.magic & ROLL)
             if not is_rolling or not self._roll_on(due.time_ms, unit, message):
                 self._messages.append(message, unit.written_ms, is_rolling=is_rolling)
@@ -486,10 +498,3 @@ class TimerService:
             return
         files.note_saved(unsaved)
         self.counts.persist()
-
-
-def _is_taken_back(due: DueSlot, message: Record) -> bool:
-    if not due.takes_back:
-        return False
-    properties = message.properties
-    return due.is_taken_back(find(properties, REAL_TOPIC) or b"", find(properties, _UNIQ_KEY) or b"")

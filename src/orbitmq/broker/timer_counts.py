@@ -28,6 +28,12 @@ class TimerCounts(WaitingCounts[TimerMetricsSerializeWrapper]):
             writer, clock, TIMER_METRICS, TimerMetricsSerializeWrapper, lambda table: table.timing_count
         )
 
+    def add_all(self, weights: dict[str, list[int]]) -> None:
+        """By topic what messages that were entered one by one add. Nothing is left in ``weights``."""
+        for topic, each in weights.items():
+            self.add(topic, sum(each), len(each))
+        weights.clear()
+
     def forget(self, topic: str) -> None:
         """The topic was deleted."""
         self._changed |= self._counts.pop(topic, None) is not None

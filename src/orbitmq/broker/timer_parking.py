@@ -7,10 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol import property_names as names
-from orbitmq.protocol.properties import find
 from orbitmq.store import AppendRefusedError, PutStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orbitmq.store import StoreConfig
 
 _OUT = names.TIMER_OUT_MS.encode()
@@ -24,32 +25,27 @@ _NUMBER = re.compile(rb"[+-]?[0-9]{1,19}")
 """What Java reads as a long, but for its last few."""
 
 
-def is_for_a_time(properties: bytes) -> bool:
+def is_for_a_time(values: Mapping[bytes, bytes]) -> bool:
     """Whether a message says when it is to be delivered, and did not come out of the timer."""
-    return _find(properties, _OUT) is None and (
-        _find(properties, _TIME) is not None
-        or _find(properties, _SECONDS) is not None
-        or _find(properties, _MILLISECONDS) is not None
-    )
+    return _OUT not in values and (_TIME in values or _SECONDS in values or _MILLISECONDS in values)
 
 
-def delivery_time(properties: bytes, now_ms: int) -> int | None:
+def delivery_time(values: Mapping[bytes, bytes], now_ms: int) -> int | None:
     """The time in milliseconds; None if a message has none, or came out of the timer. Raises ValueError."""
-    if b"TIMER_DEL" not in properties or _find(properties, _OUT) is not None:
+    if _OUT in values:
         return None
     # The first one that is there counts, whatever the others say.
-    for name, scale, since in ((_SECONDS, 1000, now_ms), (_MILLISECONDS, 1, now_ms), (_TIME, 1, 0)):
-        text = _find(properties, name)
-        if text is not None:
-            if not _NUMBER.fullmatch(text):
-                raise ValueError(f"{text!r} is no number")
-            return since + int(text) * scale
-    return None
+    if _SECONDS in values:
+        return now_ms + _number(values[_SECONDS]) * 1000
+    if _MILLISECONDS in values:
+        return now_ms + _number(values[_MILLISECONDS])
+    return _number(values[_TIME]) if _TIME in values else None
 
 
-def _find(properties: bytes, name: bytes) -> bytes | None:
-    # Most of them are not there, and that is known sooner than where they would be.
-    return find(properties, name) if name in properties else None
+def _number(text: bytes) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{text!r} is no number")
+    return int(text)
 
 
 def illegal(config: StoreConfig) -> AppendRefusedError:
@@ -74,3 +70,11 @@ def refuse_if_crowded(waiting: int, config: StoreConfig) -> None:
             f"timer message is under flow control, max num limit is {2 * most} or the current value is greater "
             f"than {most} and less than {2 * most}, trigger random flow control",
         )
+
+
+def rolling_slot(due_ms: int, now_ms: int, roll_slots: int, precision_ms: int) -> int:
+    """The slot that a message waits in first that is due later than the wheel reaches."""
+    window = roll_slots * precision_ms
+    # Not so that it rolls again shortly before its time.
+    is_near = due_ms - now_ms - window < roll_slots // 3 * precision_ms
+    return now_ms + (roll_slots // 2 * precision_ms if is_near else window)

@@ -6,12 +6,17 @@ import array
 import collections
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.real_place import REAL_TOPIC
+from orbitmq.protocol import property_names as names
+from orbitmq.protocol.properties import find
 from orbitmq.store.timer_log import DELETE, NO_UNIT, ROLL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orbitmq.store.timer_log import TimerLog, TimerUnit
+
+_UNIQ_KEY = names.UNIQUE_KEY.encode()
 
 
 class DueSlot:
@@ -35,16 +40,22 @@ class DueSlot:
 
     def collect(self, most: int) -> bool:
         """Follow the chain for so many units; True if that was all."""
-        unit_at = self._log.unit
+        link_at, append = self._log.link, self._units.append
+        position, skip_to = self._next, self._skip_to
         for _ in range(most):
-            unit = unit_at(self._next)
-            if unit is None:
+            link = link_at(position)
+            if link is None:
+                self._next = NO_UNIT
                 return True
-            if unit.magic & (DELETE | ROLL) == DELETE:
+            previous, magic = link
+            if magic & (DELETE | ROLL) == DELETE:
+                unit = self._log.unit(position)
+                assert unit is not None, "a unit has a link"
                 self.markers.append(unit)
-            elif self._next > self._skip_to:
-                self._units.append(self._next)
-            self._next = unit.previous
+            elif position > skip_to:
+                append(position)
+            position = previous
+        self._next = position
         return False
 
     def __len__(self) -> int:
@@ -54,8 +65,14 @@ class DueSlot:
         """The unit that is to be delivered next, with its position; None if it is gone."""
         return self._units[-1], self._log.unit(self._units[-1])
 
-    def drop_oldest(self) -> None:
-        self._units.pop()
+    def oldest_many(self, most: int) -> Iterator[tuple[int, TimerUnit | None]]:
+        """The units that are to be delivered next, with their positions."""
+        positions = self._units[-most:]
+        positions.reverse()
+        return zip(positions, map(self._log.unit, positions), strict=True)
+
+    def drop_oldest(self, count: int = 1) -> None:
+        del self._units[len(self._units) - count :]
 
     def take_back(self, key: bytes, topic: str) -> None:
         """A marker has this key."""
@@ -67,10 +84,11 @@ class DueSlot:
         """Whether there are markers at all."""
         return bool(self._taken_back)
 
-    def is_taken_back(self, topic: bytes, key: bytes) -> bool:
+    def is_taken_back(self, properties: bytes) -> bool:
         """Whether a message is meant by one of the markers. Those of some versions say of which topic it is."""
         if not self._taken_back:
             return False
+        topic, key = find(properties, REAL_TOPIC) or b"", find(properties, _UNIQ_KEY) or b""
         for name in (key, topic + b"+" + key):
             if name in self._taken_back:
                 self._left[name] -= 1

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbitmq.broker.flush_soon import FlushSoon
-from orbitmq.broker.real_place import place_in, topic_in, with_place, without_place
+from orbitmq.broker.real_place import place_in, topic_in, with_one_and_place, with_place, without_place
 from orbitmq.broker.rebuilding import read_parked, rebuild
 from orbitmq.broker.transaction_counts import HalfCounts
 from orbitmq.broker.transaction_ledger import COMMITTED, ENDED, PENDING, ROLLED_BACK, HalfLedger
@@ -21,11 +21,10 @@ from orbitmq.protocol import property_names as names
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import Command
 from orbitmq.protocol.errors import ProtocolError
-from orbitmq.protocol.fields import decode_fields
 from orbitmq.protocol.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from orbitmq.protocol.hot import end_fields
 from orbitmq.protocol.names import TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from orbitmq.protocol.properties import find, with_property
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
 from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of, refusal, success_with
 from orbitmq.store import AppendRefusedError, PutStatus
 from orbitmq.store.config import BrokerRole
@@ -41,14 +40,18 @@ if TYPE_CHECKING:
     from orbitmq.broker.stats import BrokerStats
     from orbitmq.broker.topics import TopicTable
     from orbitmq.protocol.header import Header
+    from orbitmq.protocol.hot import EndFields
     from orbitmq.protocol.record import Record
     from orbitmq.remoting import Answer, Connection, Handler
-    from orbitmq.store import Clock, MessageStore
+    from orbitmq.store import Appended, Clock, MessageStore
 
 log = logging.getLogger("orbitmq.broker")
 
 HALF_QUEUE = 0
 """Where new half messages go."""
+
+MOST_FRESH = 8192
+"""Half messages that are known without a look at their queue. Most are ended while they are among these."""
 
 NO_CODE_SET = "not set any response code"
 """What RocketMQ's broker says where it has nothing to say."""
@@ -61,7 +64,6 @@ PRODUCER_GROUP = names.PRODUCER_GROUP.encode()
 _TRANSACTION_ID = names.TRANSACTION_ID.encode()
 _TIMERS = (names.TIMER_DELAY_SEC.encode(), names.TIMER_DELAY_MS.encode(), names.TIMER_DELIVER_MS.encode())
 
-_END_FIELDS = REQUEST_FIELDS[RequestCode.END_TRANSACTION]
 _SIZE = struct.Struct(">I")
 _STATES = {TRANSACTION_COMMIT: COMMITTED, TRANSACTION_ROLLBACK: ROLLED_BACK}
 _DONE = {COMMITTED: "committed", ROLLED_BACK: "rolled back"}
@@ -104,6 +106,8 @@ class Transactions:
         self.ops = OpQueue(config, store, stats, clock, flushed)
         self.counts = HalfCounts(writer, clock)
         self.flush_soon = FlushSoon(store, flushed)
+        self._fresh: dict[int, int] = {}
+        """By their offsets in the log, those in their queue of half messages that came last and were not ended."""
         self._ledgers: dict[int, HalfLedger] = {}
         self.journals: dict[int, Journal] = {}
         """By queue id, what is still to be read."""
@@ -158,13 +162,17 @@ class Transactions:
             raise RequestRefusedError(
                 "a message of a transaction cannot have a time of delivery as well", ResponseCode.MESSAGE_ILLEGAL
             )
-        if unique_key:
-            properties = with_property(properties, _TRANSACTION_ID, unique_key)
-        return TRANSACTION_HALF_TOPIC, HALF_QUEUE, with_place(properties, topic, queue_id)
+        if not unique_key:
+            return TRANSACTION_HALF_TOPIC, HALF_QUEUE, with_place(properties, topic, queue_id)
+        half = with_one_and_place(properties, _TRANSACTION_ID, unique_key, topic, queue_id)
+        return TRANSACTION_HALF_TOPIC, HALF_QUEUE, half
 
-    def prepared(self, properties: bytes) -> None:
+    def prepared(self, properties: bytes, appended: Appended) -> None:
         """A half message was stored."""
         self.counts.add(topic_in(properties), 1)
+        if len(self._fresh) >= MOST_FRESH:
+            self._fresh.clear()
+        self._fresh[appended[0]] = appended[2]
 
     # Requests
 
@@ -178,15 +186,15 @@ class Transactions:
     def end(self, connection: Connection, header: Header, body: bytes, serialize_type: int) -> Answer:
         """END_TRANSACTION, which is not answered if the producer does not know what became of its transaction."""
         try:
-            fields: dict[str, Any] = decode_fields(header[6], _END_FIELDS)
+            fields = end_fields(header[6])
             if self._store.config.broker_role is BrokerRole.SLAVE:
                 raise RequestRefusedError(NO_CODE_SET, ResponseCode.SLAVE_NOT_AVAILABLE)
-            wanted = _STATES.get(fields["commitOrRollback"])
+            wanted = _STATES.get(fields[3])
             if wanted is None:
                 log.info(
                     "%s does not know yet what became of the transaction %s: %s",
                     connection.remote_address,
-                    fields["msgId"],
+                    fields[5],
                     header[5] or "it is asked later",
                 )
                 return b""
@@ -198,14 +206,15 @@ class Transactions:
         request = Command.of((serialize_type, b"", body), header)
         return request.response(ResponseCode.SUCCESS, remark=NO_CODE_SET).encode()
 
-    def _end(self, wanted: int, fields: dict[str, Any]) -> None:
-        half = self._half(fields["commitLogOffset"])
-        if not fields["fromTransactionCheck"] and self._is_late(half):
+    def _end(self, wanted: int, fields: EndFields) -> None:
+        group, queue_offset, offset, _, is_asked, _ = fields
+        half = self._half(offset)
+        if not is_asked and self._is_late(half):
             # It will be asked, or was and has to answer that: by now its end may be known from a copy.
             raise RequestRefusedError(NO_CODE_SET, ResponseCode.ILLEGAL_OPERATION)
-        if find(half.properties, PRODUCER_GROUP) != fields["producerGroup"].encode("utf-8", "replace"):
+        if find(half.properties, PRODUCER_GROUP) != group.encode("utf-8", "replace"):
             raise RequestRefusedError("The producer group wrong")
-        if half.queue_offset != fields["tranStateTableOffset"]:
+        if half.queue_offset != queue_offset:
             raise RequestRefusedError("The transaction state table offset wrong")
         ledger = self.ledger(half.queue_id)
         places = ledger.places(half.queue_offset)
@@ -219,7 +228,8 @@ class Transactions:
         topic, queue_id = place_of(half)
         if wanted == COMMITTED:
             self._commit(half, topic, queue_id)
-        ledger.end(places[-1], wanted, has_copies=len(places) > 1 or fields["fromTransactionCheck"])
+        self._fresh.pop(offset, None)
+        ledger.end(places[-1], wanted, has_copies=len(places) > 1 or is_asked)
         self.ops.add(half.queue_id, places)
         self.counts.add(topic, -1)
 
@@ -234,9 +244,10 @@ class Transactions:
         # What looks like a half message may be the body of another one.
         if queue is None or not 0 <= half.queue_offset < queue.next_offset:
             raise RequestRefusedError(NOT_FOUND)
-        unit = queue.unit(half.queue_offset) if queue.min_offset <= half.queue_offset < queue.end else None
-        if unit is not None and unit[0] != offset:
-            raise RequestRefusedError(NOT_FOUND)
+        if self._fresh.get(offset) != half.queue_offset and queue.min_offset <= half.queue_offset < queue.end:
+            unit = queue.unit(half.queue_offset)
+            if unit is not None and unit[0] != offset:
+                raise RequestRefusedError(NOT_FOUND)
         return half
 
     def _at(self, offset: int) -> Record | None:
@@ -246,7 +257,7 @@ class Transactions:
 
     def _is_late(self, half: Record) -> bool:
         """Whether the time is over for which a producer wanted not to be asked."""
-        text = find(half.properties, IMMUNITY)
+        text = find(half.properties, IMMUNITY) if IMMUNITY in half.properties else None
         if text is None:
             return False
         immunity = max(immunity_ms(text) or 0, self._config.transaction_time_out)

@@ -52,14 +52,14 @@ class WaitingCounts(Generic[T]):
         if self._counts:
             self._version = table.data_version
 
-    def add(self, topic: str, count: int) -> None:
-        """So many more messages wait, or fewer."""
+    def add(self, topic: str, count: int, changes: int = 1) -> None:
+        """So many more messages wait, or fewer; it came about in so many changes."""
         metric = self._counts.get(topic)
         if metric is None:
             metric = self._counts[topic] = Metric()
         metric.count += count
         metric.time_stamp = self._changed_ms = self._clock.now_ms()
-        self._changes += 1
+        self._changes += changes
         self._changed = True
 
     def of(self, topic: str) -> int:

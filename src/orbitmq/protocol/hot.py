@@ -53,6 +53,9 @@ init mode, expression type, expression, order, attempt id"""
 AckFields: TypeAlias = tuple[str, str, int, str, int]
 """consumer group, topic, queue id, extra info, offset"""
 
+EndFields: TypeAlias = tuple[str, int, int, int, bool, str]
+"""producer group, offset in the queue of half messages, offset in the log, what to do, whether it was asked, id"""
+
 _loads = orjson.loads
 
 
@@ -312,6 +315,28 @@ def ack_fields(ext_fields: ExtFields) -> AckFields:
     return cast("AckFields", _general(RequestCode.ACK_MESSAGE, _ACK_NAMES, ext_fields))
 
 
+_END_NAMES = (
+    *("producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback", "fromTransactionCheck"),
+    "msgId",
+)
+_END_REQUIRED = itemgetter(*_END_NAMES[:4], "msgId")
+
+
+def end_fields(ext_fields: ExtFields) -> EndFields:
+    """The fields of END_TRANSACTION."""
+    try:
+        group, queue_at, log_at, how, message_id = _END_REQUIRED(ext_fields)
+        if f"{queue_at}{log_at}".isdecimal():
+            queue_offset = int(queue_at)
+            offset = int(log_at)
+            if not (queue_offset | offset) >> 63:
+                is_asked = _BOOLEAN[ext_fields.get("fromTransactionCheck")]
+                return group, queue_offset, offset, _INT32[how], is_asked, message_id
+    except _UNUSUAL:
+        pass
+    return cast("EndFields", _general(RequestCode.END_TRANSACTION, _END_NAMES, ext_fields))
+
+
 def _general(code: int, names: tuple[str, ...], ext_fields: ExtFields) -> tuple[Any, ...]:
     values = decode_fields(ext_fields, REQUEST_FIELDS[code])
     return tuple(values[name] for name in names)
@@ -329,6 +354,7 @@ HOT_FIELDS: dict[int, Callable[[ExtFields], tuple[Any, ...]]] = {
     int(RequestCode.UPDATE_CONSUMER_OFFSET): update_offset_fields,
     int(RequestCode.POP_MESSAGE): pop_fields,
     int(RequestCode.ACK_MESSAGE): ack_fields,
+    int(RequestCode.END_TRANSACTION): end_fields,
 }
 """The typed fields of the frequent requests. A heartbeat is frequent too, but all it says is in its body."""
 
@@ -344,5 +370,6 @@ HOT_FIELD_NAMES: dict[int, tuple[str, ...]] = {
     int(RequestCode.UPDATE_CONSUMER_OFFSET): _UPDATE_OFFSET_NAMES,
     int(RequestCode.POP_MESSAGE): _POP_NAMES,
     int(RequestCode.ACK_MESSAGE): _ACK_NAMES,
+    int(RequestCode.END_TRANSACTION): _END_NAMES,
 }
 """What stands where in those tuples, in the names of the general field tables."""

@@ -1,7 +1,7 @@
 """Answers to sends and pulls, made by filling in prepared bytes.
 
 Both come out byte for byte as Java writes them, the order of the fields included. Answers of another shape
-(failures, batches, timer messages) are rare enough for ``Command.encode``.
+(failures, batches) are rare enough for ``Command.encode``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _binary_place(name: bytes) -> bytes:
 class SendAnswers:
     """The answers of one broker to sends: the codes that say that a message was stored, and where."""
 
-    __slots__ = ("_binary", "_json", "_language", "_version")
+    __slots__ = ("_binary", "_binary_timed", "_json", "_json_timed", "_language", "_version")
 
     def __init__(
         self,
@@ -62,33 +62,34 @@ class SendAnswers:
         trace = b"true" if trace_on else b"false"
         self._language = int(language)
         self._version = version
-        self._json = b"".join(
-            (
-                b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"',
-                host,
-                b'%016X","TRACE_ON":"',
-                trace,
-                b'","MSG_REGION":',
-                orjson.dumps(region).replace(b"%", b"%%"),
-                b',"queueOffset":"%d"},"flag":1,"language":"',
-                language.name.encode(),
-                b'","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":',
-                b"%d}" % version,
-            )
+        json = (
+            b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"',
+            host,
+            b'%016X","TRACE_ON":"',
+            trace,
+            b'","MSG_REGION":',
+            orjson.dumps(region).replace(b"%", b"%%"),
         )
-        self._binary = b"".join(
-            (
-                _binary_key(b"msgId"),
-                _SIZES[len(host) + 16],
-                host,
-                b"%016X",
-                _binary_place(b"queueId"),
-                _binary_place(b"queueOffset"),
-                _binary_place(b"transactionId"),
-                _binary_field(b"TRACE_ON", trace),
-                _binary_field(b"MSG_REGION", region.encode()),
-            )
+        json_end = (
+            b',"queueOffset":"%d"},"flag":1,"language":"',
+            language.name.encode(),
+            b'","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":',
+            b"%d}" % version,
         )
+        self._json = b"".join((*json, *json_end))
+        self._json_timed = b"".join((*json, b',"recallHandle":"%b"', *json_end))
+        binary = (
+            _binary_key(b"msgId"),
+            _SIZES[len(host) + 16],
+            host,
+            b"%016X",
+            _binary_place(b"queueId"),
+            _binary_place(b"queueOffset"),
+            _binary_place(b"transactionId"),
+        )
+        binary_end = _binary_field(b"TRACE_ON", trace), _binary_field(b"MSG_REGION", region.encode())
+        self._binary = b"".join((*binary, *binary_end))
+        self._binary_timed = b"".join((*binary, _binary_place(b"recallHandle"), *binary_end))
 
     def encode(
         self,
@@ -110,6 +111,28 @@ class SendAnswers:
         size = len(header)
         return _PREFIX.pack(size + 4, size) + header
 
+    def encode_timed(
+        self,
+        serialize_type: int,
+        opaque: int,
+        code: int,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        transaction_id: bytes,
+        handle: bytes,
+    ) -> bytes:
+        """The whole frame for a message that waits for its time, and can be taken back with this handle."""
+        if serialize_type:
+            return self._encode_binary(
+                opaque, code, queue_id, queue_offset, physical_offset, transaction_id, handle
+            )  # fmt: skip
+        if not transaction_id.isalnum():
+            transaction_id = orjson.dumps(decode_utf8(transaction_id))[1:-1]
+        header = self._json_timed % (code, queue_id, transaction_id, physical_offset, handle, queue_offset, opaque)
+        size = len(header)
+        return _PREFIX.pack(size + 4, size) + header
+
     def _encode_binary(
         self,
         opaque: int,
@@ -118,10 +141,11 @@ class SendAnswers:
         queue_offset: int,
         physical_offset: int,
         transaction_id: bytes,
+        handle: bytes = b"",
     ) -> bytes:
         queue = b"%d" % queue_id
         offset = b"%d" % queue_offset
-        fields = self._binary % (
+        sizes_and_values = (
             physical_offset,
             _SIZES[len(queue)],
             queue,
@@ -130,6 +154,10 @@ class SendAnswers:
             _size(transaction_id),
             transaction_id,
         )
+        if handle:
+            fields = self._binary_timed % (*sizes_and_values, _size(handle), handle)
+        else:
+            fields = self._binary % sizes_and_values
         return _binary_frame(code, self._language, self._version, opaque, b"", fields, 0)
 
 

@@ -42,6 +42,16 @@ def encode(properties: Mapping[str, str]) -> bytes:
     return "".join([f"{name}\x01{value}\x02" for name, value in kept]).encode("utf-8", "replace")
 
 
+def values_of(properties: bytes) -> dict[bytes, bytes]:
+    """All properties as they are: for whoever asks for more than two or three of them."""
+    values = {}
+    for item in properties.split(b"\x02"):
+        name, _, value = item.partition(b"\x01")
+        if name and value:
+            values[name] = value
+    return values
+
+
 def find(properties: bytes, name: bytes) -> bytes | None:
     """The value of one property. ``name`` must not be empty nor contain a separator."""
     start = b"\x02" + name + b"\x01"

@@ -10,6 +10,7 @@ from orbitmq.protocol.errors import ProtocolError
 
 _VERSION = "v1"
 _PARTS = 5
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class RecallHandle(NamedTuple):
@@ -22,7 +23,22 @@ class RecallHandle(NamedTuple):
 
     def encode(self) -> str:
         """The text that travels: URL-safe base 64 with its padding."""
-        return base64.urlsafe_b64encode(" ".join((_VERSION, *self)).encode("utf-8", "replace")).decode()
+        topic, broker_name, timestamp, unique_key = self
+        text = f"{_VERSION} {topic} {broker_name} {timestamp} {unique_key}".encode("utf-8", "replace")
+        return _base64(text).decode()
+
+
+def encode_recall_handle(topic: bytes, broker_name: bytes, timestamp: int, unique_key: bytes) -> bytes:
+    """The handle that says this, from what a broker has at hand. What is not UTF-8 is replaced."""
+    text = b"v1 %b %b %d %b" % (topic, broker_name, timestamp, unique_key)
+    if not text.isascii():
+        parts = (topic.decode("utf-8", "replace"), broker_name.decode(), str(timestamp))
+        return RecallHandle(*parts, unique_key.decode("utf-8", "replace")).encode().encode()
+    return _base64(text)
+
+
+def _base64(text: bytes) -> bytes:
+    return binascii.b2a_base64(text, newline=False).translate(_URL_SAFE)
 
 
 def decode_recall_handle(text: str) -> RecallHandle:

@@ -14,12 +14,14 @@ from orbitmq.protocol.properties import find, with_property, without
 from orbitmq.protocol.record import CRC_PROPERTY, CRC_PROPERTY_SIZE, HEADS, MAX_PROPERTIES_SIZE
 from orbitmq.store.batch_items import BatchItems
 from orbitmq.store.batch_records import FEW, encode_records, properties_of_items
+from orbitmq.store.bulk_append import Bulk, BulkAppender
 from orbitmq.store.config import FlushDiskType
 from orbitmq.store.dispatch import MAX_INNER_BATCH, MULTI_DISPATCH, NOT_QUEUED
 from orbitmq.store.errors import AppendRefusedError, PutStatus
 
 if TYPE_CHECKING:
     from orbitmq.store.batch_items import Ints
+    from orbitmq.store.bulk_append import Message
     from orbitmq.store.clock import Clock
     from orbitmq.store.commit_log import CommitLog
     from orbitmq.store.config import StoreConfig
@@ -121,6 +123,11 @@ class Appender:
         self._crc_size = CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0
         self._max_body = config.max_message_size
         self._max_properties = MAX_PROPERTIES_SIZE - self._crc_size
+        self._bulk = BulkAppender(
+            log, queues, dispatcher, self._make_room, max_body=self._max_body,
+            max_properties=self._max_properties, shows_at_once=self._shows_at_once,
+            multi_dispatch=self._multi_dispatch,
+        )  # fmt: skip
 
     def append(
         self,
@@ -166,6 +173,15 @@ class Appender:
             for light_queue, number in zip(light, numbers, strict=True):
                 light_queue.next_offset = number + 1
         return appended
+
+    def append_many(self, messages: Sequence[Message]) -> Bulk:
+        """Append messages of any queues, in this order, up to the first that has to be appended by itself.
+
+        That is one which is special or refused: ``append`` takes it or says why not.
+        """
+        if self.gate.reason is not None or self._dispatcher.fault is not None or self._crc_size:
+            return Bulk(0, [])
+        return self._bulk.append(messages, self._clock.now_ms())
 
     def append_batch(
         self,

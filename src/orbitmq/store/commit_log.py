@@ -94,6 +94,11 @@ class CommitLog:
         """What readers can reach. Less than ``end`` only while a transient pool holds records back."""
         return self._committed if self._pool_size else self._base + self._position
 
+    @property
+    def room(self) -> int:
+        """What records may take that are appended next, without ``make_room``; negative if there is no file."""
+        return self._limit - self._position
+
     def open_at(self, end: int) -> None:
         """Let appending go on at ``end``; files beyond it are removed. Called once, after recovery."""
         for base in reversed(self.files.bases):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from orbitmq.store.batch_items import BatchItems, Ints
     from orbitmq.store.config import StoreConfig
+    from orbitmq.store.index_pending import Pending
     from orbitmq.store.key_index import KeyIndex
     from orbitmq.store.log_files import LogFiles
     from orbitmq.store.queue_table import Queue, QueueTable, Topic
@@ -137,6 +138,24 @@ class Dispatcher:
         except DiskFaultError as error:
             self.fault = error
             self.index_gap = place
+
+    def enter_run(
+        self, queue: ConsumeQueue, queue_offset: int, units: bytes, stop: int, code: int, store_timestamp: int
+    ) -> None:
+        """Enter records that continue a queue, the last of which ends at ``stop`` and has this tags code."""
+        queue.put_many(queue_offset, units, stop)
+        self._note(queue, code, store_timestamp)
+
+    def index_many(self, records: list[Pending]) -> None:
+        """Enter records into the index: all that are in the log since the last one that was entered."""
+        _, self.last_offset, self.last_store_timestamp, *_ = records[-1]
+        if self.index is None or self.index_gap is not None:
+            return
+        try:
+            self.index.add_many(records)
+        except DiskFaultError as error:
+            self.fault = error
+            self.index_gap = records[0][1]
 
     def dispatch_seen(self, seen: Seen, *, to_index: bool = True) -> None:
         """Enter a record found by walking the log."""

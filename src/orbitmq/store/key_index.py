@@ -191,6 +191,12 @@ class KeyIndex:
             self.flush_pending()
         pending.append((topic, offset, store_timestamp, uniq_key, keys, tags))
 
+    def add_many(self, records: Sequence[Pending]) -> None:
+        """``add`` for many records: either all of them are remembered or none."""
+        if len(self._pending) + len(records) > self.max_pending:
+            self.flush_pending()
+        self._pending += records
+
     @property
     def pending(self) -> int:
         """How many records wait to be put into the files."""

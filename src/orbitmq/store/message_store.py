@@ -80,6 +80,7 @@ class MessageStore:
         self.appender = Appender(config, clock, self.log, self.queues, self.dispatcher)
         # The verbs of a store, without a call in between on the path of every message.
         self.append = self.appender.append
+        self.append_many = self.appender.append_many
         self.append_batch = self.appender.append_batch
         self.append_inner_batch = self.appender.append_inner_batch
         self.append_raw = self.appender.append_raw

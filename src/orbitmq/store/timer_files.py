@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from orbitmq.store.timer_wheel import Pages
 
 
+_EMPTY = Slot(NO_UNIT, NO_UNIT, 0)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unsaved:
     """What a save makes durable."""
@@ -135,13 +138,15 @@ class TimerFiles:
         self, due_ms: int, magic: int, written_ms: int, offset: int, size: int, topic_hash: int
     ) -> None:  # fmt: skip
         """Let a message wait in the slot of a time. Raises StoreError, and nothing was changed then."""
-        slot = self.wheel.slot(due_ms) or Slot(NO_UNIT, NO_UNIT, 0)
+        first, last, waiting = self.wheel.slot(due_ms) or _EMPTY
         try:
-            position = self.log.append(slot.last, magic, written_ms, due_ms, offset, size, topic_hash)
+            position = self.log.append(last, magic, written_ms, due_ms, offset, size, topic_hash)
         except OSError as error:
             raise DiskFaultError(f"the timer log cannot be written ({error.strerror}): free space") from error
-        first = position if slot.first == NO_UNIT else slot.first
-        self.wheel.put(due_ms, Slot(first, position, slot.waiting + (-1 if magic & DELETE else 1)))
+        if first == NO_UNIT:
+            first = position
+        slot = tuple.__new__(Slot, (first, position, waiting + (-1 if magic & DELETE else 1)))
+        self.wheel.put(due_ms, slot)
 
     # Making durable
 

@@ -34,6 +34,8 @@ DELETE = 4
 
 NO_UNIT = -1
 
+_LINK = struct.Struct(">iqi")
+"""What a unit begins with."""
 _BLANK = struct.Struct(">iqI")
 _BLANK_MAGIC = 0xCBD43194
 _RESERVE_STEP = 1 << 16
@@ -143,7 +145,21 @@ class TimerLog:
         size, previous, magic, written, delay, offset, record_size, topic_hash, _ = UNIT.unpack_from(buffer, within)
         if size != UNIT_SIZE or not 0 < magic <= 0xF or previous >= position:
             return None
-        return TimerUnit(previous, magic, written, written + delay, offset, record_size, topic_hash)
+        # Without the Python call that a NamedTuple's own constructor is.
+        return tuple.__new__(
+            TimerUnit, (previous, magic, written, written + delay, offset, record_size, topic_hash)
+        )
+
+    def link(self, position: int) -> tuple[int, int] | None:
+        """Where the unit before the one at this position is, and the magic of this one; None if there is none."""
+        if position < 0:
+            return None
+        within = position % self._file_size
+        buffer = self._files.buffer_at(position)
+        if buffer is None or within + UNIT_SIZE > self._file_size:
+            return None
+        size, previous, magic = _LINK.unpack_from(buffer, within)
+        return None if size != UNIT_SIZE or not 0 < magic <= 0xF or previous >= position else (previous, magic)
 
     def last(self) -> TimerUnit | None:
         """The newest unit; None if there is none."""
@@ -186,17 +202,24 @@ class TimerLog:
     def _put(self, position: int, data: bytes) -> None:
         within = position % self._file_size
         base = position - within
+        file = self._unsynced.get(base)
+        if file is None or position + len(data) > self._reserved:
+            file = self._with_space(base, within, len(data))
+        file.buffer[within : within + len(data)] = data
+
+    def _with_space(self, base: int, within: int, size: int) -> MappedFile:
+        """The file that begins at ``base``, which is not synced from now on, with so much space of its own."""
         if base not in self._files:
             self._files.adopt(base, self._files.create(base))
             self._reserved = base
         file = self._unsynced.get(base)
         if file is None:
             file = self._unsynced[base] = self._files.mapped(base)
-        if position + len(data) > self._reserved:
+        if base + within + size > self._reserved:
             stop = min(within + _RESERVE_STEP, self._file_size)
             file.reserve(within, stop)
             self._reserved = base + stop
-        file.buffer[within : within + len(data)] = data
+        return file
 
     # Making durable, and forgetting
 

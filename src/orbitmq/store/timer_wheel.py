@@ -1,6 +1,6 @@
 """The timer wheel: for each slot of two weeks, where in the timer log the messages are that are due in it.
 
-The slots are kept in memory and written to the file ``timerwheel`` a page at a time, only after the timer log is on
+The slots are kept in memory and written to the file ``timerwheel`` in whole pages, only after the timer log is on
 the disk that they lead into. So the file may be behind the log, but never ahead of it.
 """
 
@@ -28,6 +28,8 @@ SLOTS = 2 * WINDOW
 _SLOT = struct.Struct(">qqqii")
 """Number of the slot's time, positions of the oldest and the newest unit, messages, nothing."""
 SLOT_SIZE = _SLOT.size
+MOST_IN_SLOT = 0x7FFFFFFF
+"""Messages are counted in a signed integer."""
 FILE_SIZE = SLOTS * SLOT_SIZE
 PAGE = 4096
 _READ_BLOCK = 1 << 16
@@ -86,13 +88,15 @@ class TimerWheel:
         """The slot of a time; None if nothing is in it."""
         number = time_ms // self._precision_ms
         time, first, last, count, _ = _SLOT.unpack_from(self._slots, number % SLOTS * SLOT_SIZE)
-        return Slot(first, last, count) if time == number and last >= 0 else None
+        # Without the Python call that a NamedTuple's own constructor is.
+        return tuple.__new__(Slot, (first, last, count)) if time == number and last >= 0 else None
 
     def put(self, time_ms: int, slot: Slot) -> None:
         """Replace a slot."""
         number = time_ms // self._precision_ms
         at = number % SLOTS * SLOT_SIZE
-        _SLOT.pack_into(self._slots, at, number, *slot, 0)
+        first, last, waiting = slot
+        _SLOT.pack_into(self._slots, at, number, first, last, waiting, 0)
         self._is_untouched = False
         self._dirty.add(at // PAGE)
 
@@ -177,11 +181,19 @@ class TimerWheel:
         """The pages that have changed, as they are now."""
         pages = sorted(self._dirty)
         self._dirty.clear()
-        return [(page * PAGE, bytes(self._slots[page * PAGE : (page + 1) * PAGE])) for page in pages]
+        slots = memoryview(self._slots)
+        # Those side by side are one piece: where messages are for any time, nearly all pages change.
+        starts = [page for at, page in enumerate(pages) if not at or pages[at - 1] != page - 1]
+        stops = [page + 1 for at, page in enumerate(pages) if at + 1 == len(pages) or pages[at + 1] != page + 1]
+        return [
+            (start * PAGE, bytes(slots[start * PAGE : stop * PAGE]))
+            for start, stop in zip(starts, stops, strict=True)
+        ]
 
     def give_back_unwritten(self, pages: Iterable[tuple[int, bytes]]) -> None:
         """Undo ``take_unwritten`` after it could not be written."""
-        self._dirty.update(at // PAGE for at, _ in pages)
+        for at, data in pages:
+            self._dirty.update(range(at // PAGE, (at + len(data)) // PAGE))
 
     def write(self, pages: Pages) -> None:
         """Write pages and make them durable. Blocks; may be called from a worker thread."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.spark.errors import SparkSourceError
+from orbitmq.spark.pipelines.interruptible import interruptible
 from orbitmq.spark.pipelines.migrate_ends import opened as opened_end
 from orbitmq.spark.pipelines.migrate_planning import left_of, narrowed, next_spans, routed
 from orbitmq.spark.pipelines.migrate_request import MOST_MESSAGES, MigrateRequest
@@ -195,17 +196,9 @@ class Migrating:
         if spark is None or not self.needs_spark:
             facts |= {"rounds": len(self._rounds), "messages": 0}
             return Summary("Nothing has come since the migration was last run", facts)
-        copied = 0
-        first = len(self._rounds)
+        first = len(self._rounds) - (self._unfinished is not None)
         with spark_errors():
-            if self.state.what() is None:
-                self.state.begin(self._request.what)
-            if (one := self._unfinished) is not None:
-                copied += self._go_on(spark, one)
-                first -= 1
-            while left := self._left:
-                copied += self._copy(spark, self._next(left))
-            verdict = self._verify(spark) if self._request.verify and self._unverified else None
+            copied, verdict = interruptible(lambda: self._work(spark))
         facts |= {"topics": dict(self._becomes), "rounds": len(self._rounds) - first, "offsets": copied}
         if verdict is None:
             facts["verified"] = "no"
@@ -215,6 +208,24 @@ class Migrating:
         is_good = verdict is None or verdict.is_good
         title = "Migrated" if is_good else "The target is not what it should be after the migration"
         return Summary(title, facts, is_good)
+
+    def _work(self, spark: SparkSession) -> tuple[int, Verdict | None]:
+        """How many offsets were copied, and what came of comparing. In one thread, where Ctrl-C is quiet."""
+        # Spark looks for data sources of Python in the session of the thread, which this one has not had yet.
+        spark.createDataFrame([], "nothing int")
+        try:
+            if self.state.what() is None:
+                self.state.begin(self._request.what)
+            copied = 0
+            if (one := self._unfinished) is not None:
+                copied += self._go_on(spark, one)
+            while left := self._left:
+                copied += self._copy(spark, self._next(left))
+            return copied, self._verify(spark) if self._request.verify and self._unverified else None
+        finally:
+            # Connections are a thread's own.
+            self._source.close()
+            self._target.close()
 
     def _next(self, left: dict[Queue, tuple[int, int]]) -> Round:
         """Write the next round down."""

@@ -14,7 +14,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.spark.errors import SparkSourceError
-from orbitmq.spark.pipelines.interruptible import interruptible
 from orbitmq.spark.pipelines.migrate_ends import KAFKA, Queue
 from orbitmq.spark.pipelines.migrate_rows import HEADERS, mapped
 from orbitmq.spark.pipelines.running import PipelineError
@@ -153,7 +152,7 @@ class KafkaEnd:
     def write(self, frame: DataFrame, write_id: str, ends: Mapping[Queue, int]) -> None:  # noqa: ARG002
         from orbitmq.spark.pipelines.migrate_kafka_writing import KafkaWriting  # noqa: PLC0415
 
-        interruptible(mapped(frame, KafkaWriting(self.conf, dict(ends)), "written bigint").collect)
+        mapped(frame, KafkaWriting(self.conf, dict(ends)), "written bigint").collect()
 
 
 def _admin() -> Any:

@@ -14,7 +14,6 @@ from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 from orbitmq.remoting import RemotingError
 from orbitmq.spark.cluster import Cluster
-from orbitmq.spark.pipelines.interruptible import interruptible
 from orbitmq.spark.pipelines.migrate_ends import ROCKETMQ, Queue
 from orbitmq.spark.pipelines.running import PipelineError
 
@@ -106,14 +105,7 @@ class RocketEnd:
     def write(self, frame: DataFrame, write_id: str, ends: Mapping[Queue, int]) -> None:  # noqa: ARG002
         # The sink asks brokers by itself for what an earlier attempt of a task has written.
         options = {"nameserver": self._nameserver, "keepQueue": "true", "writeId": write_id}
-        writer = frame.write.format("orbitmq").mode("append").options(**options)
-
-        def save() -> None:
-            # Spark looks for data sources of Python in the session of the thread, which this one has not had yet.
-            frame.sparkSession.createDataFrame([], "nothing int")
-            writer.save()
-
-        interruptible(save)
+        frame.write.format("orbitmq").mode("append").options(**options).save()
 
 
 def _named(queue: MessageQueue) -> Queue:

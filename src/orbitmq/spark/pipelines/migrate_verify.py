@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.spark.pipelines.interruptible import interruptible
 from orbitmq.spark.pipelines.migrate_ends import Queue, Span
 from orbitmq.spark.pipelines.migrate_rows import COMPARED, FOUND, Expecting, Finding, mapped
 from orbitmq.spark.pipelines.running import PipelineError
@@ -84,7 +83,7 @@ def written(spark: SparkSession, target: End, one: Round, name: str) -> dict[Que
     if not spans:
         return {}
     found = found_in(spark, target, spans, name).groupBy("topic", "queue").agg({"offset": "max"})
-    rows = interruptible(found.collect)
+    rows = found.collect()
     return {Queue(row[0], row[1]): row[2] for row in rows}
 
 
@@ -95,7 +94,7 @@ def verify(
     expected = mapped(source.read(spark, joined(rounds)), Expecting(source.kind, target.kind), COMPARED)
     spans = since(rounds[0].ends, target, topics, name)
     found = found_in(spark, target, spans, name) if spans else spark.createDataFrame([], FOUND)
-    return _verdict(interruptible(_compared(spark, expected, found).collect))
+    return _verdict(_compared(spark, expected, found).collect())
 
 
 def joined(rounds: Iterable[Round]) -> list[Span]:

@@ -1,0 +1,109 @@
+"""What messages cost that wait and are then due all at once: processor time into the timer, and out again."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, TypeVar
+
+from bench.figures import figure
+from bench.machine import GIB
+from bench.messages import BORN_HOST, QUEUES, TOPIC, body, many_properties, store_root
+from bench.rounds import Stopwatch
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.config_writer import ConfigWriter
+from orbitmq.broker.schedule import ScheduleService
+from orbitmq.broker.stats import BrokerStats
+from orbitmq.broker.timer import TimerService
+from orbitmq.broker.timer_counts import TimerCounts
+from orbitmq.store import MessageStore, StoreConfig, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.figures import Figure, Settings
+
+T = TypeVar("T")
+
+_SECOND_MS = 1000
+_LEVEL = 1
+_LEVEL_MS = 1000
+
+
+class _Clock(SystemClock):
+    """The system's, which can be told that time has passed."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+def space(settings: Settings) -> int:
+    return settings.choose(GIB, 2 * GIB)
+
+
+def run(settings: Settings) -> list[Figure]:
+    """Messages of 128 bytes: for a second ahead through the timer, and through the first delay level."""
+    count = settings.choose(5_000, 100_000)
+    rounds: dict[tuple[str, str], list[float]] = {}
+    clock = _Clock()
+    config = StoreConfig(store_path_root_dir=store_root(settings.directory))
+    with MessageStore.open(config, clock=clock) as store:
+
+        async def run_here(work: Callable[[], T]) -> T:
+            return work()
+
+        async def flushed(_: int) -> None:
+            store.flush()
+
+        def measure(subject: str, measured: str, work: Callable[[], None]) -> None:
+            with Stopwatch() as watch:
+                work()
+            rounds.setdefault((subject, measured), []).append(watch.cpu / count * 1e6)
+
+        writer = ConfigWriter(store.disk, config.path("config"), run_here)
+        stats = BrokerStats(clock, "bench")
+        timer = TimerService(store, clock, stats, flushed, run_here, TimerCounts(writer, clock))
+        timer.load()
+        schedule = ScheduleService(BrokerConfig(), store, writer, clock, stats, flushed)
+        schedule.load()
+
+        def enter() -> None:
+            while timer.behind_messages:
+                timer.turn()
+
+        def fire() -> None:
+            while timer.waiting:
+                timer.turn()
+
+        def deliver() -> None:
+            end = stored(store) + count
+            while stored(store) < end:
+                schedule.deliver_due()
+
+        for _ in range(settings.choose(2, 5)):
+            due = clock.now_ms() + 10 * _SECOND_MS
+            measure("timers", "CPU to park and append one", functools.partial(_send, store, timer, count, due))
+            measure("timers", "CPU to enter one", enter)
+            clock.ahead_ms += 20 * _SECOND_MS
+            measure("timers", "CPU to bring one out", fire)
+            measure("a delay level", "CPU to park and append one", functools.partial(_send, store, schedule, count))
+            clock.ahead_ms += 2 * _LEVEL_MS
+            measure("a delay level", "CPU to bring one out", deliver)
+        timer.files.close()
+    return [figure(subject, measured, "µs", values) for (subject, measured), values in rounds.items()]
+
+
+def stored(store: MessageStore) -> int:
+    """How many messages came out."""
+    return sum(store.max_offset(TOPIC, queue_id) for queue_id in range(QUEUES))
+
+
+def _send(store: MessageStore, service: TimerService | ScheduleService, count: int, due: int = 0) -> None:
+    content, properties = body(128), many_properties()
+    wish = b"TIMER_DELIVER_MS\x01%d\x02" % due if due else b"DELAY\x01%d\x02" % _LEVEL
+    for number in range(count):
+        parked = service.park(properties[number % len(properties)] + wish, TOPIC, number % QUEUES)
+        assert parked is not None
+        topic, queue_id, own = parked
+        store.append(topic, queue_id, content, own, born_host=BORN_HOST)
