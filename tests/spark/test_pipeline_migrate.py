@@ -110,6 +110,7 @@ def test_kafka_to_here_and_back_is_equal_to_the_byte(
     assert migrate(spark, **back).facts["messages"] == 0
 
 
+@pytest.mark.timeout(400)
 def test_a_migration_that_was_killed_goes_on_and_writes_each_message_once(
     spark: SparkSession, nameserver: str, kafka: KafkaTopics, topic: str, tmp_path: Path
 ) -> None:
