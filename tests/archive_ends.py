@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from command import WIDTH
 from orbitmq import Message, Producer
-from orbitmq.spark.pipelines.archive_directory import Archive
+from orbitmq.spark.pipelines.archive.directory import Archive
 from peers.process import PeerProcess
 from spark_ends import spark_environment
 

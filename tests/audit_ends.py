@@ -18,7 +18,7 @@ from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, TRANSACTION_OP_TOPIC
 from orbitmq.protocol.record import iter_records
 from orbitmq.spark.cluster import Cluster
-from orbitmq.spark.pipelines.archive_directory import Archive, ArchivedFile, Segment
+from orbitmq.spark.pipelines.archive.directory import Archive, ArchivedFile, Segment
 from spark_faults import wait_for
 
 if TYPE_CHECKING:

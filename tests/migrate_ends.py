@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from orbitmq.spark.pipelines.migrate_mapping import Record
+    from orbitmq.spark.pipelines.migrate.mapping import Record
 
 PATIENCE = 240.0
 ASK_SECONDS = 30.0
@@ -55,8 +55,8 @@ class KafkaTopics:
         """All records of a partition."""
         from confluent_kafka import Consumer, TopicPartition
 
-        from orbitmq.spark.pipelines.migrate_kafka_reading import read_span
-        from orbitmq.spark.pipelines.migrate_mapping import Record
+        from orbitmq.spark.pipelines.migrate.kafka_reading import read_span
+        from orbitmq.spark.pipelines.migrate.mapping import Record
 
         consumer = Consumer({**self._conf, "group.id": "tests"})
         first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK_SECONDS)

@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orbitmq.spark.pipelines.rebuild import rebuild_with
+from orbitmq.spark.pipelines.rebuild.job import rebuild_with
 from orbitmq.store import LocalDisk
 from orbitmq.store.layout import survey
 from orbitmq.store.rebuild import exclusive, rebuild

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from command import WIDTH
 from orbitmq.spark.columns import COLUMNS
-from orbitmq.spark.pipelines.archive_directory import Archive, ArchivedFile, Segment
+from orbitmq.spark.pipelines.archive.directory import Archive, ArchivedFile, Segment
 from peers.process import PeerProcess
 from spark_ends import spark_environment
 

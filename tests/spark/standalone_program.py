@@ -7,7 +7,7 @@ import os
 import sys
 
 from orbitmq.spark import session
-from orbitmq.spark.pipelines.archive import archive
+from orbitmq.spark.pipelines.archive.job import archive
 
 if __name__ == "__main__":
     master, nameserver, topic, copy, stream, checkpoint, archived = sys.argv[1:]

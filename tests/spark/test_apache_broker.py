@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from orbitmq import Message, Producer
-from orbitmq.spark.pipelines.migrate import migrate
+from orbitmq.spark.pipelines.migrate.job import migrate
 from peers.apache import ApacheBroker, ApacheNameServer, available
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from archive_ends import (
 )
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.spark.cluster import Cluster
-from orbitmq.spark.pipelines.archive import ArchiveJob, archive, planned
-from orbitmq.spark.pipelines.archive_directory import Archive, ArchiveError
-from orbitmq.spark.pipelines.archive_lock import locked
+from orbitmq.spark.pipelines.archive.directory import Archive, ArchiveError
+from orbitmq.spark.pipelines.archive.job import ArchiveJob, archive, planned
+from orbitmq.spark.pipelines.archive.lock import locked
 from spark_ends import server
 from spark_topics import Topics, running_cluster
 

@@ -12,7 +12,7 @@ import pytest
 from audit_ends import BROWSER, HOUR_MS, Planter, archive_of, browse, damaged_copy, now_ms, rows_of
 from orbitmq import Consumer, Message, Producer, TransactionProducer
 from orbitmq.client.tracing_records import ConsumeBegun, ConsumeEnded, ConsumeOutcome, MessageKind, Published
-from orbitmq.spark.pipelines.audit import audit
+from orbitmq.spark.pipelines.audit.job import audit
 from spark_ends import run_program, server, standalone_cluster
 from spark_faults import wait_for
 

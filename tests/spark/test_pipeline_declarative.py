@@ -13,7 +13,7 @@ from command import run_apart
 from orbitmq import Consumer, Message, Producer
 from orbitmq.client.errors import NoRouteError
 from orbitmq.spark.cluster import Cluster
-from orbitmq.spark.pipelines.declarative import EXAMPLES, init_project
+from orbitmq.spark.pipelines.declarative.job import EXAMPLES, init_project
 from spark_ends import server
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import pytest
 import golden
 from command import WIDTH
 from documented import ROOT, examples_of
-from orbitmq.spark.pipelines.rebuild import rebuild
-from orbitmq.spark.pipelines.rebuild_tasks import SparkTasks
+from orbitmq.spark.pipelines.rebuild.job import rebuild
+from orbitmq.spark.pipelines.rebuild.tasks import SparkTasks
 from orbitmq.spark.pipelines.running import PipelineError, spark_errors
 from orbitmq.spark.pipelines.telling import silent
 from orbitmq.store.queue_ext import is_ext_address

@@ -13,10 +13,10 @@ from orbitmq import Message, Producer
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.spark.cluster import Cluster
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.pipelines.archive import archive
-from orbitmq.spark.pipelines.archive_directory import Archive
-from orbitmq.spark.pipelines.replay import planned, replay
-from orbitmq.spark.pipelines.replay_request import ReplayRequest
+from orbitmq.spark.pipelines.archive.directory import Archive
+from orbitmq.spark.pipelines.archive.job import archive
+from orbitmq.spark.pipelines.replay.job import planned, replay
+from orbitmq.spark.pipelines.replay.request import ReplayRequest
 from orbitmq.spark.pipelines.running import PipelineError
 from orbitmq.spark.pipelines.telling import silent
 from replay_ends import START_MS, ReplayProcess, add_segment

@@ -15,12 +15,12 @@ import pytest
 
 from command import WIDTH
 from orbitmq import Message, Producer
-from orbitmq.spark.pipelines.archive import archive
-from orbitmq.spark.pipelines.sql_errors import QueryError
-from orbitmq.spark.pipelines.sql_query import Queries
-from orbitmq.spark.pipelines.sql_stream import RunningQuery, StreamOptions
-from orbitmq.spark.pipelines.sql_topics import TopicPlaces
-from orbitmq.spark.pipelines.sql_views import quoted, register_topics, topic_view
+from orbitmq.spark.pipelines.archive.job import archive
+from orbitmq.spark.pipelines.sql.errors import QueryError
+from orbitmq.spark.pipelines.sql.query import Queries
+from orbitmq.spark.pipelines.sql.stream import RunningQuery, StreamOptions
+from orbitmq.spark.pipelines.sql.topics import TopicPlaces
+from orbitmq.spark.pipelines.sql.views import quoted, register_topics, topic_view
 from peers.process import tethered
 from spark_ends import spark_environment, standalone_cluster
 

@@ -12,12 +12,12 @@ import pytest
 from orbitmq.client.queue_bounds import Bounds
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.pipelines import archive_planning
-from orbitmq.spark.pipelines.archive import ArchiveJob
-from orbitmq.spark.pipelines.archive_checking import in_words, missing_of, written_files
-from orbitmq.spark.pipelines.archive_directory import Archive, ArchivedFile, ArchiveError, Segment
-from orbitmq.spark.pipelines.archive_lock import locked
-from orbitmq.spark.pipelines.archive_planning import begun_anew, plan, refuse_begun_anew, waiting
+from orbitmq.spark.pipelines.archive import planning as archive_planning
+from orbitmq.spark.pipelines.archive.checking import in_words, missing_of, written_files
+from orbitmq.spark.pipelines.archive.directory import Archive, ArchivedFile, ArchiveError, Segment
+from orbitmq.spark.pipelines.archive.job import ArchiveJob
+from orbitmq.spark.pipelines.archive.lock import locked
+from orbitmq.spark.pipelines.archive.planning import begun_anew, plan, refuse_begun_anew, waiting
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,14 +12,14 @@ from orbitmq.client.tracing_records import ConsumeBegun, ConsumeEnded, ConsumeOu
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.spark.edges import CLOCK_SLACK_MS
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.pipelines import audit_tables as tables
-from orbitmq.spark.pipelines.audit_checks_lost import NEVER_STORED, NOT_IN_ARCHIVE, QueueRows, complete_since
-from orbitmq.spark.pipelines.audit_plan import AuditPlan, make_plan
-from orbitmq.spark.pipelines.audit_report import SHOWN, Report, page
-from orbitmq.spark.pipelines.audit_request import AuditRequest, milliseconds_of
-from orbitmq.spark.pipelines.audit_summary import SAID, summary_of
-from orbitmq.spark.pipelines.audit_tables import Check, Table
-from orbitmq.spark.pipelines.audit_traces import FIELDS, told_in
+from orbitmq.spark.pipelines.audit import tables
+from orbitmq.spark.pipelines.audit.checks_lost import NEVER_STORED, NOT_IN_ARCHIVE, QueueRows, complete_since
+from orbitmq.spark.pipelines.audit.plan import AuditPlan, make_plan
+from orbitmq.spark.pipelines.audit.report import SHOWN, Report, page
+from orbitmq.spark.pipelines.audit.request import AuditRequest, milliseconds_of
+from orbitmq.spark.pipelines.audit.summary import SAID, summary_of
+from orbitmq.spark.pipelines.audit.tables import Check, Table
+from orbitmq.spark.pipelines.audit.traces import FIELDS, told_in
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OTHER = MessageQueue("orders", "broker-a", 1)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from command import run
-from orbitmq.spark.pipelines.declarative import EXAMPLES, init_project
-from orbitmq.spark.pipelines.declarative_check import problems_of
-from orbitmq.spark.pipelines.declarative_project import find_spec, read_project
+from orbitmq.spark.pipelines.declarative.check import problems_of
+from orbitmq.spark.pipelines.declarative.job import EXAMPLES, init_project
+from orbitmq.spark.pipelines.declarative.project import find_spec, read_project
 from orbitmq.spark.pipelines.running import PipelineError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from orbitmq.protocol import property_names as names
 from orbitmq.spark import sink_rows
-from orbitmq.spark.pipelines.migrate_mapping import (
+from orbitmq.spark.pipelines.migrate.mapping import (
     NOT_COPIED,
     ROCKETMQ_BORN,
     Content,

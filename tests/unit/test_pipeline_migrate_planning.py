@@ -9,11 +9,11 @@ import pytest
 
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.pipelines.migrate_ends import Address, Queue, Span
-from orbitmq.spark.pipelines.migrate_planning import left_of, narrowed, next_spans, routed, topics_of
-from orbitmq.spark.pipelines.migrate_request import MigrateRequest
-from orbitmq.spark.pipelines.migrate_state import Migration, Round
-from orbitmq.spark.pipelines.migrate_verify import joined
+from orbitmq.spark.pipelines.migrate.ends import Address, Queue, Span
+from orbitmq.spark.pipelines.migrate.planning import left_of, narrowed, next_spans, routed, topics_of
+from orbitmq.spark.pipelines.migrate.request import MigrateRequest
+from orbitmq.spark.pipelines.migrate.state import Migration, Round
+from orbitmq.spark.pipelines.migrate.verify import joined
 from orbitmq.spark.pipelines.running import PipelineError
 
 if TYPE_CHECKING:

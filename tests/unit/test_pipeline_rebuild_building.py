@@ -12,9 +12,9 @@ import pytest
 import golden
 from command import fingerprint, run
 from orbitmq.protocol.record import HEADS, encode_record
-from orbitmq.spark.pipelines.rebuild import rebuild_with
-from orbitmq.spark.pipelines.rebuild_pieces import Piece, cut
-from orbitmq.spark.pipelines.rebuild_reading import Reading
+from orbitmq.spark.pipelines.rebuild.job import rebuild_with
+from orbitmq.spark.pipelines.rebuild.pieces import Piece, cut
+from orbitmq.spark.pipelines.rebuild.reading import Reading
 from orbitmq.spark.pipelines.running import PipelineError
 from orbitmq.store import LocalDisk, StoreError, StoreLockedError
 from orbitmq.store.layout import NotAStoreError, survey

@@ -12,20 +12,20 @@ from command import run as run_command
 from orbitmq.client.queue_bounds import Bounds
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.pipelines.archive_directory import Archive, ArchiveError
-from orbitmq.spark.pipelines.replay_counting import LIFE_BITS, counted, parts_of
-from orbitmq.spark.pipelines.replay_planning import plan, routed, shared_out
-from orbitmq.spark.pipelines.replay_request import ReplayRequest
-from orbitmq.spark.pipelines.replay_state import REPLAYS, Replays, ReplayState, numbered
-from orbitmq.spark.pipelines.replay_summary import planned_summary, summary_of
-from orbitmq.spark.pipelines.replay_written import to_read
+from orbitmq.spark.pipelines.archive.directory import Archive, ArchiveError
+from orbitmq.spark.pipelines.replay.counting import LIFE_BITS, counted, parts_of
+from orbitmq.spark.pipelines.replay.planning import plan, routed, shared_out
+from orbitmq.spark.pipelines.replay.request import ReplayRequest
+from orbitmq.spark.pipelines.replay.state import REPLAYS, Replays, ReplayState, numbered
+from orbitmq.spark.pipelines.replay.summary import planned_summary, summary_of
+from orbitmq.spark.pipelines.replay.written import to_read
 from orbitmq.spark.pipelines.running import PipelineError
 from replay_ends import DAY_MS, START_MS, add_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orbitmq.spark.pipelines.replay_counting import Counted
+    from orbitmq.spark.pipelines.replay.counting import Counted
 
 ONE = MessageQueue("orders", "broker-a", 0)
 TWO = MessageQueue("orders", "broker-a", 1)

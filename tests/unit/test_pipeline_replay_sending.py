@@ -14,9 +14,9 @@ from orbitmq.client.errors import InvalidMessageError, SendError
 from orbitmq.protocol.batch import iter_batch
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.protocol.properties import parse
-from orbitmq.spark.pipelines.replay_pacing import Lateness, Pacing
-from orbitmq.spark.pipelines.replay_properties import ReplayEncoder
-from orbitmq.spark.pipelines.replay_sending import MOST_AT_ONCE, START_SECONDS, PacedSending, common_start, part_of
+from orbitmq.spark.pipelines.replay.pacing import Lateness, Pacing
+from orbitmq.spark.pipelines.replay.properties import ReplayEncoder
+from orbitmq.spark.pipelines.replay.sending import MOST_AT_ONCE, START_SECONDS, PacedSending, common_start, part_of
 from orbitmq.spark.sink_chunks import Chunker
 from orbitmq.spark.sink_ids import Origin
 from orbitmq.spark.sink_options import SinkOptions

@@ -15,8 +15,8 @@ from command import run
 from orbitmq.cli.sql_output import plain, print_csv, print_json_rows, print_table
 from orbitmq.cli.sql_prompt import Prompt
 from orbitmq.cli.sql_text import statements
-from orbitmq.spark.pipelines.sql_errors import QueryError, missing_table, query_error
-from orbitmq.spark.pipelines.sql_plan import columns_read
+from orbitmq.spark.pipelines.sql.errors import QueryError, missing_table, query_error
+from orbitmq.spark.pipelines.sql.plan import columns_read
 from peers.ports import free_port
 
 # Statements

@@ -14,11 +14,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from orbitmq.client.queue_bounds import Bounds
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.pipelines.archive_directory import Archive, ArchivedFile, ArchiveError, Segment
-from orbitmq.spark.pipelines.sql_archive_stream import ArchivedFilesReader
-from orbitmq.spark.pipelines.sql_seam import ArchiveMoment, seam_of
-from orbitmq.spark.pipelines.sql_topics import TopicPlaces, UnknownTopicError
-from orbitmq.spark.pipelines.sql_views import quoted, stream_start, wanted_columns
+from orbitmq.spark.pipelines.archive.directory import Archive, ArchivedFile, ArchiveError, Segment
+from orbitmq.spark.pipelines.sql.archive_stream import ArchivedFilesReader
+from orbitmq.spark.pipelines.sql.seam import ArchiveMoment, seam_of
+from orbitmq.spark.pipelines.sql.topics import TopicPlaces, UnknownTopicError
+from orbitmq.spark.pipelines.sql.views import quoted, stream_start, wanted_columns
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import typer
 from orbitmq.cli.pipeline_options import Conf, DryRun, Json, Master, job_errors, show
 from orbitmq.cli.reaching import DEFAULT_NAME_SERVER, NameServers
 from orbitmq.spark.errors import SparkSourceError
-from orbitmq.spark.pipelines.archive_defaults import ARCHIVE_GROUP, MAX_MESSAGES
+from orbitmq.spark.pipelines.archive.defaults import ARCHIVE_GROUP, MAX_MESSAGES
 from orbitmq.spark.spark_session import unavailable
 
 
@@ -52,7 +52,7 @@ def archive(
         if reason := unavailable():
             raise SparkSourceError(reason)
         from orbitmq.spark.options import duration  # noqa: PLC0415
-        from orbitmq.spark.pipelines.archive import ArchiveJob, planned, run  # noqa: PLC0415
+        from orbitmq.spark.pipelines.archive.job import ArchiveJob, planned, run  # noqa: PLC0415
         from orbitmq.spark.pipelines.running import settings_of, spark_job  # noqa: PLC0415
         from orbitmq.spark.pipelines.telling import Telling  # noqa: PLC0415
 

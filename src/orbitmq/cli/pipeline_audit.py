@@ -75,8 +75,8 @@ def audit(
         # The rest takes what the extra for Spark installs, and help does without.
         if reason := unavailable():
             raise SparkSourceError(reason)
-        from orbitmq.spark.pipelines.audit_plan import make_plan  # noqa: PLC0415
-        from orbitmq.spark.pipelines.audit_request import AuditRequest  # noqa: PLC0415
+        from orbitmq.spark.pipelines.audit.plan import make_plan  # noqa: PLC0415
+        from orbitmq.spark.pipelines.audit.request import AuditRequest  # noqa: PLC0415
         from orbitmq.spark.pipelines.running import settings_of, spark_job  # noqa: PLC0415
         from orbitmq.spark.pipelines.telling import Telling  # noqa: PLC0415
 
@@ -99,8 +99,8 @@ def audit(
         if dry_run:
             show(make_plan(request).summary(), json=json)
             return
-        from orbitmq.spark.pipelines.audit import run_audit  # noqa: PLC0415
-        from orbitmq.spark.pipelines.audit_plots import check_plots  # noqa: PLC0415
+        from orbitmq.spark.pipelines.audit.job import run_audit  # noqa: PLC0415
+        from orbitmq.spark.pipelines.audit.plots import check_plots  # noqa: PLC0415
         from orbitmq.spark.pipelines.interruptible import interruptible  # noqa: PLC0415
 
         if report is not None:

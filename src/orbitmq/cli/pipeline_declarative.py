@@ -23,7 +23,7 @@ def init(
 ) -> None:
     """Make a pipeline project: a spec file, and an example whose sources are topics."""
     with job_errors():
-        from orbitmq.spark.pipelines.declarative import EXAMPLES, init_project  # noqa: PLC0415
+        from orbitmq.spark.pipelines.declarative.job import EXAMPLES, init_project  # noqa: PLC0415
 
         made = init_project(folder, example or EXAMPLES[:1])
     console = for_people()
@@ -35,8 +35,8 @@ def init(
 def validate(project: Where = None) -> None:
     """Find what is wrong with a pipeline, and start nothing: neither Spark nor Java, and no broker is asked."""
     with job_errors():
-        from orbitmq.spark.pipelines.declarative_check import problems_of  # noqa: PLC0415
-        from orbitmq.spark.pipelines.declarative_project import find_spec, read_project  # noqa: PLC0415
+        from orbitmq.spark.pipelines.declarative.check import problems_of  # noqa: PLC0415
+        from orbitmq.spark.pipelines.declarative.project import find_spec, read_project  # noqa: PLC0415
 
         found = read_project(find_spec(project))
         problems = problems_of(found)
@@ -64,7 +64,7 @@ def run(
 ) -> None:
     """Bring all tables and sinks of a pipeline up to date with what the topics have now."""
     with job_errors():
-        from orbitmq.spark.pipelines.declarative import Refresh, open_project, run_project  # noqa: PLC0415
+        from orbitmq.spark.pipelines.declarative.job import Refresh, open_project, run_project  # noqa: PLC0415
         from orbitmq.spark.pipelines.running import settings_of  # noqa: PLC0415
         from orbitmq.spark.pipelines.telling import Telling  # noqa: PLC0415
 

@@ -45,8 +45,8 @@ def migrate(
         # The rest takes what the extra for Spark installs, and help does without.
         if reason := unavailable():
             raise SparkSourceError(reason)
-        from orbitmq.spark.pipelines.migrate import opened, planned  # noqa: PLC0415
-        from orbitmq.spark.pipelines.migrate_request import MigrateRequest  # noqa: PLC0415
+        from orbitmq.spark.pipelines.migrate.job import opened, planned  # noqa: PLC0415
+        from orbitmq.spark.pipelines.migrate.request import MigrateRequest  # noqa: PLC0415
         from orbitmq.spark.pipelines.running import settings_of, spark_job  # noqa: PLC0415
         from orbitmq.spark.pipelines.telling import Telling  # noqa: PLC0415
 

@@ -8,8 +8,8 @@ import typer
 
 from orbitmq.cli.opening import holder_of
 from orbitmq.cli.pipeline_options import Conf, DryRun, Json, Master, job_errors, show
-from orbitmq.spark.pipelines.rebuild import rebuild as rebuild_job
-from orbitmq.spark.pipelines.rebuild import settings_in, what_would_be_done
+from orbitmq.spark.pipelines.rebuild.job import rebuild as rebuild_job
+from orbitmq.spark.pipelines.rebuild.job import settings_in, what_would_be_done
 from orbitmq.spark.pipelines.running import PipelineError, settings_of, spark_job
 from orbitmq.spark.pipelines.telling import Telling
 

@@ -56,8 +56,8 @@ def replay(
         # The rest takes what the extra for Spark installs, and help does without.
         if reason := unavailable():
             raise SparkSourceError(reason)
-        from orbitmq.spark.pipelines.replay import opened, planned  # noqa: PLC0415
-        from orbitmq.spark.pipelines.replay_request import ReplayRequest  # noqa: PLC0415
+        from orbitmq.spark.pipelines.replay.job import opened, planned  # noqa: PLC0415
+        from orbitmq.spark.pipelines.replay.request import ReplayRequest  # noqa: PLC0415
         from orbitmq.spark.pipelines.running import settings_of, spark_job  # noqa: PLC0415
         from orbitmq.spark.pipelines.telling import Telling  # noqa: PLC0415
 

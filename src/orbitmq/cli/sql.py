@@ -15,7 +15,7 @@ from orbitmq.cli.sql_answering import SHOWN_ROWS, Answering, Form, all_of, query
 from orbitmq.spark.pipelines.telling import Telling
 
 if TYPE_CHECKING:
-    from orbitmq.spark.pipelines.sql_stream import StreamOptions
+    from orbitmq.spark.pipelines.sql.stream import StreamOptions
 
 SETTINGS = {
     # What a running query keeps on disk is of no use once it has ended.
@@ -84,8 +84,8 @@ def sql(
     _check(stream=stream, dry_run=dry_run, query=query, form=form, to=to)
     with job_errors("nothing was changed"), query_errors():
         from orbitmq.spark.pipelines.running import settings_of, spark_job  # noqa: PLC0415 - help does without
-        from orbitmq.spark.pipelines.sql_query import Queries  # noqa: PLC0415
-        from orbitmq.spark.pipelines.sql_topics import TopicPlaces  # noqa: PLC0415
+        from orbitmq.spark.pipelines.sql.query import Queries  # noqa: PLC0415
+        from orbitmq.spark.pipelines.sql.topics import TopicPlaces  # noqa: PLC0415
 
         settings = {**SETTINGS, **settings_of(conf or [])}
         places = TopicPlaces(nameserver, archive, archive_only=archive_only)
@@ -122,7 +122,7 @@ def _stream_options(
     begin: str, lasting: str | None, once: bool, checkpoint: str | None, limit: int | None
 ) -> "StreamOptions":
     from orbitmq.spark.options import duration  # noqa: PLC0415
-    from orbitmq.spark.pipelines.sql_stream import StreamOptions  # noqa: PLC0415
+    from orbitmq.spark.pipelines.sql.stream import StreamOptions  # noqa: PLC0415
 
     if begin not in {"earliest", "latest"}:
         begin = datetime.datetime.fromtimestamp(parse_time(begin) / 1000, datetime.UTC).isoformat()

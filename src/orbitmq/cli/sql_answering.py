@@ -16,9 +16,9 @@ from orbitmq.spark.pipelines.telling import Summary, Telling
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from orbitmq.spark.pipelines.sql_query import Queries
-    from orbitmq.spark.pipelines.sql_stream import StreamOptions
-    from orbitmq.spark.pipelines.sql_topics import TopicPlaces
+    from orbitmq.spark.pipelines.sql.query import Queries
+    from orbitmq.spark.pipelines.sql.stream import StreamOptions
+    from orbitmq.spark.pipelines.sql.topics import TopicPlaces
 
 SHOWN_ROWS = 100
 
@@ -57,7 +57,7 @@ class Answering:
         """Answer a query. Raises QueryError, and OrbitMQError."""
         from orbitmq.cli.sql_output import print_csv, print_json_rows, print_table  # noqa: PLC0415
         from orbitmq.cli.sql_running import run_interruptibly  # noqa: PLC0415
-        from orbitmq.spark.pipelines.sql_errors import errors_of  # noqa: PLC0415
+        from orbitmq.spark.pipelines.sql.errors import errors_of  # noqa: PLC0415
 
         began = time.monotonic()
         answer = self._queries.answer(text)
@@ -107,7 +107,7 @@ class Answering:
     def watch(self, text: str, options: "StreamOptions") -> None:
         """Run a query on and on, until it is done or Ctrl-C."""
         from orbitmq.cli.sql_watching import watch  # noqa: PLC0415
-        from orbitmq.spark.pipelines.sql_stream import RunningQuery  # noqa: PLC0415
+        from orbitmq.spark.pipelines.sql.stream import RunningQuery  # noqa: PLC0415
 
         statement = all_of(text)
         if len(statement) != 1:
@@ -131,7 +131,7 @@ class Answering:
     def ask(self, text: str) -> None:
         """Answer at a prompt: what is wrong is said, and the next question may come."""
         from orbitmq.client.errors import OrbitMQError  # noqa: PLC0415
-        from orbitmq.spark.pipelines.sql_errors import QueryError  # noqa: PLC0415
+        from orbitmq.spark.pipelines.sql.errors import QueryError  # noqa: PLC0415
 
         try:
             self.show(text)
@@ -146,7 +146,7 @@ class Answering:
 @contextlib.contextmanager
 def query_errors() -> Iterator[None]:
     """A wrong query is a sentence with the place, and the line of the query with a caret under the place."""
-    from orbitmq.spark.pipelines.sql_errors import QueryError  # noqa: PLC0415
+    from orbitmq.spark.pipelines.sql.errors import QueryError  # noqa: PLC0415
 
     try:
         yield

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from orbitmq.spark.pipelines.sql_stream import Batch, RunningQuery
+    from orbitmq.spark.pipelines.sql.stream import Batch, RunningQuery
     from orbitmq.spark.pipelines.telling import Telling
 
 

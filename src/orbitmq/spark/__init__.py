@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orbitmq.spark.dedup import deduplicated
-    from orbitmq.spark.pipelines.archive import archive
-    from orbitmq.spark.pipelines.archive_directory import Archive
-    from orbitmq.spark.pipelines.audit import audit
-    from orbitmq.spark.pipelines.migrate import migrate
-    from orbitmq.spark.pipelines.rebuild import rebuild
-    from orbitmq.spark.pipelines.replay import replay
-    from orbitmq.spark.pipelines.sql_views import register_topics, topic_view
+    from orbitmq.spark.pipelines.archive.directory import Archive
+    from orbitmq.spark.pipelines.archive.job import archive
+    from orbitmq.spark.pipelines.audit.job import audit
+    from orbitmq.spark.pipelines.migrate.job import migrate
+    from orbitmq.spark.pipelines.rebuild.job import rebuild
+    from orbitmq.spark.pipelines.replay.job import replay
+    from orbitmq.spark.pipelines.sql.views import register_topics, topic_view
     from orbitmq.spark.pipelines.telling import Summary
     from orbitmq.spark.spark_session import session
 
@@ -37,17 +37,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Archive": "pipelines.archive_directory",
+    "Archive": "pipelines.archive.directory",
     "Summary": "pipelines.telling",
-    "archive": "pipelines.archive",
-    "audit": "pipelines.audit",
+    "archive": "pipelines.archive.job",
+    "audit": "pipelines.audit.job",
     "deduplicated": "dedup",
-    "migrate": "pipelines.migrate",
-    "rebuild": "pipelines.rebuild",
-    "register_topics": "pipelines.sql_views",
-    "replay": "pipelines.replay",
+    "migrate": "pipelines.migrate.job",
+    "rebuild": "pipelines.rebuild.job",
+    "register_topics": "pipelines.sql.views",
+    "replay": "pipelines.replay.job",
     "session": "spark_session",
-    "topic_view": "pipelines.sql_views",
+    "topic_view": "pipelines.sql.views",
 }
 
 

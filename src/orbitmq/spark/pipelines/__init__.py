@@ -3,5 +3,5 @@
 Here belongs what stands on the formats of ``orbitmq.spark`` and does an errand from beginning to end: archive,
 replay, rebuild, audit, sql, migrate, and users' own declarative pipelines. How a job is started, told of and
 interrupted is in ``running`` and ``telling``; the directory of an archive, which several of them read, in
-``archive_directory``. What one DataFrame is made of belongs in the package above.
+``archive.directory``. What one DataFrame is made of belongs in the package above.
 """

@@ -1,0 +1,1 @@
+"""Archived messages sent again, at a rate or at their own pace."""

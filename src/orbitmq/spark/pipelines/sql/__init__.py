@@ -1,0 +1,1 @@
+"""Topics and archives as one table, and queries over them."""
