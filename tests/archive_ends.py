@@ -28,14 +28,14 @@ PATIENCE = 900.0 if os.environ.get("ORBITMQ_LONG") else 240.0
 _POLL = 0.1
 
 
-class ArchiveProcess(PeerProcess):
-    """``orbitmq pipeline archive``, running."""
+class PipelineProcess(PeerProcess):
+    """``orbitmq pipeline`` with a verb, running."""
 
-    def __init__(self, home: Path, *arguments: object) -> None:
+    def __init__(self, home: Path, verb: str, *arguments: object) -> None:
         home.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "orbitmq", "pipeline", "archive", "--master", "local[2]", *arguments]
+        command = [sys.executable, "-m", "orbitmq", "pipeline", verb, *arguments]
         super().__init__(
-            "orbitmq pipeline archive",
+            f"orbitmq pipeline {verb}",
             [str(part) for part in command],
             home=home,
             environment={**WIDTH, **spark_environment(home)},
@@ -44,6 +44,10 @@ class ArchiveProcess(PeerProcess):
     def interrupt(self) -> int:
         """Ctrl-C: its exit code."""
         os.killpg(self.pid, signal.SIGINT)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for its end: its exit code."""
         code = self._process.wait(PATIENCE)
         self.kill()
         return code

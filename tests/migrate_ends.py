@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from typing import TYPE_CHECKING, Any
-
-from command import WIDTH
-from peers.process import PeerProcess
-from spark_ends import spark_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from orbitmq.spark.pipelines.migrate.mapping import Record
 
@@ -67,33 +59,3 @@ class KafkaTopics:
             Record(message.key(), message.value(), tuple(message.headers() or ()), message.timestamp()[1])
             for message in messages
         ]
-
-
-class MigrateProcess(PeerProcess):
-    """``orbitmq pipeline migrate``, running."""
-
-    def __init__(self, home: Path, *arguments: object) -> None:
-        home.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "orbitmq", "pipeline", "migrate", *arguments]
-        super().__init__(
-            "orbitmq pipeline migrate",
-            [str(part) for part in command],
-            home=home,
-            environment={**WIDTH, **spark_environment(home)},
-        )
-
-    def interrupt(self) -> int:
-        """Ctrl-C: its exit code."""
-        os.killpg(self.pid, signal.SIGINT)
-        return self.ended()
-
-    def ended(self) -> int:
-        """Wait for its end: its exit code."""
-        code = self._process.wait(PATIENCE)
-        self.kill()
-        return code
-
-    def kill_driver(self) -> None:
-        """End the program with SIGKILL; its Spark notices by itself."""
-        os.kill(self.pid, signal.SIGKILL)
-        self._process.wait()

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import os
-import signal
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from command import WIDTH
 from orbitmq.spark.columns import COLUMNS
 from orbitmq.spark.pipelines.archive.directory import Archive, ArchivedFile, Segment
-from peers.process import PeerProcess
-from spark_ends import spark_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from orbitmq.protocol.bodies import MessageQueue
 
@@ -65,33 +58,3 @@ def _row(queue: MessageQueue, offset: int, ms: int, properties: dict[str, str]) 
         "born_timestamp": time,
         "store_timestamp": time,
     }
-
-
-class ReplayProcess(PeerProcess):
-    """``orbitmq pipeline replay``, running."""
-
-    def __init__(self, home: Path, *arguments: object) -> None:
-        home.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "orbitmq", "pipeline", "replay", *arguments]
-        super().__init__(
-            "orbitmq pipeline replay",
-            [str(part) for part in command],
-            home=home,
-            environment={**WIDTH, **spark_environment(home)},
-        )
-
-    def interrupt(self) -> int:
-        """Ctrl-C: its exit code."""
-        os.killpg(self.pid, signal.SIGINT)
-        return self.ended()
-
-    def ended(self) -> int:
-        """Wait for its end: its exit code."""
-        code = self._process.wait(PATIENCE)
-        self.kill()
-        return code
-
-    def kill_driver(self) -> None:
-        """End the program with SIGKILL; its Spark notices by itself."""
-        os.kill(self.pid, signal.SIGKILL)
-        self._process.wait()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from archive_ends import (
-    ArchiveProcess,
+    PipelineProcess,
     Sending,
     counts_by_spark,
     files_that_nobody_names,
@@ -62,14 +62,14 @@ def test_a_job_that_is_killed_again_and_again_archives_each_message_once(
         arguments = ["-n", nameserver, "--pattern", "|".join(TOPICS), "--to", to]
         arguments += ["--follow", "--every", "200ms", "--max-messages", str(MESSAGES // 12)]
         for number in range(KILLS):
-            job = ArchiveProcess(tmp_path / "job", *arguments)
+            job = PipelineProcess(tmp_path / "job", "archive", "--master", "local[2]", *arguments)
             # Somewhere within a segment, or between two.
             _wait_for_more(place)
             wait_for(lambda: chance.random() < 0.1, "killed")
             job.kill_driver() if number % 2 else job.kill()
             _assert_brokers_have_what_is_not_archived(nameserver, place)
             job.kill()
-        job = ArchiveProcess(tmp_path / "job", *arguments)
+        job = PipelineProcess(tmp_path / "job", "archive", "--master", "local[2]", *arguments)
         sending.finished()
         wait_for(lambda: sum(segment.rows for segment in place.segments()) >= MESSAGES, "all archived")
         assert job.interrupt() == 130

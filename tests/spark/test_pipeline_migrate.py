@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from archive_ends import wait_for
-from migrate_ends import KafkaTopics, MigrateProcess
+from archive_ends import PipelineProcess, wait_for
+from migrate_ends import KafkaTopics
 from orbitmq import Message, Producer
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.spark.cluster import Cluster
@@ -127,7 +127,7 @@ def test_a_migration_that_was_killed_goes_on_and_writes_each_message_once(
         "state": str(tmp_path),
     }
     command = ["--from", given["source"], "--to", given["target"], "--topics", topic, "--state", given["state"]]
-    process = MigrateProcess(tmp_path / "home", *command, "--name", "it", "--master", "local[2]")
+    process = PipelineProcess(tmp_path / "home", "migrate", *command, "--name", "it", "--master", "local[2]")
 
     def is_under_way() -> bool:
         assert process.running, process.quote()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from archive_ends import wait_for
+from archive_ends import PipelineProcess, wait_for
 from orbitmq import Message, Producer
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.spark.cluster import Cluster
@@ -19,7 +19,7 @@ from orbitmq.spark.pipelines.replay.job import planned, replay
 from orbitmq.spark.pipelines.replay.request import ReplayRequest
 from orbitmq.spark.pipelines.running import PipelineError
 from orbitmq.spark.pipelines.telling import silent
-from replay_ends import START_MS, ReplayProcess, add_segment
+from replay_ends import START_MS, add_segment
 from spark_copies import differences
 from spark_ends import standalone_cluster
 
@@ -236,10 +236,10 @@ def test_a_replay_that_is_killed_and_interrupted_sends_each_message_once(
     # A topic that is there, with something in it that is not ours.
     with Producer(nameserver, group="others") as producer:
         producer.send_batch([Message(target.topic, "other") for _ in range(10)])
-    job = ReplayProcess(tmp_path / "job", *arguments, "--rate", 300)
+    job = PipelineProcess(tmp_path / "job", "replay", *arguments, "--rate", 300)
     wait_for(lambda: target.count() > 300, "begun")
     job.kill_driver()
-    second = ReplayProcess(tmp_path / "job", *arguments, "--rate", 200)
+    second = PipelineProcess(tmp_path / "job", "replay", *arguments, "--rate", 200)
     before = target.count()
     wait_for(lambda: target.count() > before + 300, "gone on with")
     job.kill()
@@ -265,7 +265,9 @@ def test_a_standalone_cluster_replays(spark: SparkSession, nameserver: str, topi
     target = Target(spark, nameserver, topic)
     with standalone_cluster(tmp_path) as master:
         arguments = [place, "-t", topic, "-n", nameserver, "--rate", 2000, "--senders", 2, "--master", master]
-        job = ReplayProcess(tmp_path / "driver", *arguments, "--json", "--conf", "spark.executor.memory=512m")
+        job = PipelineProcess(
+            tmp_path / "driver", "replay", *arguments, "--json", "--conf", "spark.executor.memory=512m"
+        )
         assert job.ended() == 0
     told = (tmp_path / "driver" / "console.log").read_text()
     facts = json.loads(told[told.index("{") :])

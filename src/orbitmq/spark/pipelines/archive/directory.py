@@ -213,7 +213,7 @@ class Archive:
         reader = spark.read.schema(SCHEMA).option("basePath", self.for_spark())
         return reader.parquet(*(self.location(file) for file in files))
 
-    # Adding to it. Only by who has locked it: see archive_lock.
+    # Adding to it. Only by who has locked it: see ``lock``.
 
     def make(self) -> None:
         """Make the directory, if there is none. Raises OSError."""

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
-import os
-import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +15,7 @@ import orjson
 import pyarrow.fs as pafs
 
 from orbitmq.spark.pipelines.archive.directory import Archive
+from orbitmq.spark.pipelines.holding import held
 from orbitmq.spark.pipelines.migrate.ends import Queue, Span
 from orbitmq.spark.pipelines.running import PipelineError
 
@@ -135,20 +133,8 @@ class Migration:
             yield
             return
         self._place.files.create_dir(self._folder, recursive=True)
-        with open(self._path(LOCK), "a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                raise PipelineError(f"the migration {self.name!r} is being run by {holder}") from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
-            try:
-                yield
-            finally:
-                file.truncate(0)
+        with held(self._path(LOCK), f"the migration {self.name!r} is being run"):
+            yield
 
     def _path(self, file: str) -> str:
         return f"{self._folder.rstrip('/')}/{file}"
