@@ -48,7 +48,8 @@ SHORT_RETENTION = {
 }
 
 
-@pytest.mark.timeout(1800 if IS_LONG else 400)  # five JVMs start
+@pytest.mark.skipif(not IS_LONG, reason="a long test: make spark-soak runs it")
+@pytest.mark.timeout(1800)
 def test_a_job_that_is_killed_again_and_again_archives_each_message_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:

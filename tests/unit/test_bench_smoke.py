@@ -63,6 +63,7 @@ def test_the_list_names_every_scenario() -> None:
         "clean-open",
         "memory",
         "queues",
+        "parked",
         "protocol",
         "timers",
     } == set(names)
