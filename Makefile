@@ -17,7 +17,7 @@ run: setup ## a broker with a tour of what it does; up until Ctrl-C; RUN_ARGS="-
 	@$(BIN)/orbitmq quickstart $(RUN_ARGS)
 
 test: setup ## all tests, fast rings first; peers that are missing are skipped by name; WORKERS=0 for one process
-	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(FAST_RINGS) $(SLOW_RINGS) tests/spark tests/conformance $(PYTEST_ARGS)
+	@$(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder $(FAST_RINGS) $(SLOW_RINGS) tests/spark tests/conformance $(PYTEST_ARGS)
 
 setup: ## only the set-up: .venv with the orbitmq command
 	@scripts/setup

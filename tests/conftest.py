@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pathlib
 import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-HERE = pathlib.Path(__file__).parent
 WHOLE_RINGS = ("spark", "conformance")
 AGAIN_SECONDS = 20
 
@@ -29,12 +28,17 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
     return told
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class _ByRing(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     """What starts Spark, or real peers, starts them once: such a ring is one process's. Others go file by file.
 
     So the two rings that wait most run side by side.
     """
-    for item in items:
-        ring, *_ = item.path.relative_to(HERE).parts
-        group = ring if ring in WHOLE_RINGS else str(item.path.relative_to(HERE))
-        item.add_marker(pytest.mark.xdist_group(group))
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        ring = path.removeprefix("tests/").partition("/")[0]
+        return ring if ring in WHOLE_RINGS else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _ByRing(config, log)
