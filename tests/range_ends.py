@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,8 @@ class Pulled:
 class PulledBroker:
     """A replica with a queue from ``low`` to ``high``, whose answers a test may change.
 
-    ``says`` is asked first: fields and code of the answer, or None for what a broker says.
+    ``says`` is asked first: fields and code of the answer, or None for what a broker says. ``takes`` are seconds of
+    an answer, which then comes after those to later pulls, as from brokers with many threads.
     """
 
     def __init__(self, broker_id: int, low: int = 0, high: int = 1000) -> None:
@@ -93,13 +95,14 @@ class PulledBroker:
         self.delta = 0
         self.pulls: list[Pulled] = []
         self.says: Callable[[Pulled], tuple[int, dict[str, int]] | None] = lambda _: None
+        self.takes: Callable[[Pulled], float] = lambda _: 0.0
         self.server: RemotingServer
 
     @property
     def address(self) -> str:
         return f"{HOST}:{self.server.ports[0]}"
 
-    def answer(self, _: Connection, header: Header, body: bytes, serialize_type: int) -> Answer:
+    def answer(self, connection: Connection, header: Header, body: bytes, serialize_type: int) -> Answer:
         request = Command.of((serialize_type, b"", body), header)
         fields = request.ext_fields
         pull = Pulled(int(fields["queueOffset"]), int(fields["maxMsgNums"]), self.broker_id)
@@ -117,7 +120,11 @@ class PulledBroker:
         if code == ResponseCode.SUCCESS:
             records = b"".join(map(self._record, range(pull.offset, said["nextBeginOffset"])))
         texts = {name: str(value) for name, value in said.items()}
-        return request.response(code, ext_fields=texts, body=records or None, remark="as told").encode()
+        answer = request.response(code, ext_fields=texts, body=records or None, remark="as told").encode()
+        if not (seconds := self.takes(pull)):
+            return answer
+        asyncio.get_running_loop().call_later(seconds, connection.answer, header, answer)
+        return None
 
     def _record(self, offset: int) -> bytes:
         return encode_record(

@@ -339,6 +339,23 @@ async def test_a_queue_that_is_shorter_than_its_range_is_waited_for_and_then_los
         assert meant(pieces) == numbered(0, 1000)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+async def test_the_first_offset_that_is_missing_is_told_whichever_answer_comes_first(seconds: float) -> None:
+    async with (
+        replicas() as (name_server, (broker,)),
+        reader_at(name_server, batch=32, retry_seconds=seconds) as reader,
+    ):
+        broker.takes = lambda pull: 0.1 if pull.offset in (320, 352) else 0.0
+        broker.says = lambda pull: (
+            (ResponseCode.PULL_OFFSET_MOVED, {"nextBeginOffset": 352, "maxOffset": 352})
+            if pull.offset >= 352
+            else None
+        )
+        found, lost = await lost_in(reader, 0, 1000)
+        assert found == numbered(0, 352)
+        assert (lost.first, lost.next_readable) == (352, 1000)
+
+
 async def test_a_place_that_a_broker_cannot_read_is_lost_when_it_stays_so() -> None:
     async with replicas() as (name_server, (broker,)), reader_at(name_server, **HASTY) as reader:
         broker.says = lambda pull: (

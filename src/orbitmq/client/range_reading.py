@@ -191,6 +191,10 @@ class RangeReading:
         self._connected_id = MASTER
         self._connection: Connection | None = None
         self._failure: Exception | None = None
+        self._failed_at = of.start
+        """The offset of the pull that failed."""
+        self._alone_until = of.start
+        """Up to here one lane at a time: something was missing there, and what comes before it decides first."""
         self._failing_since: float | None = None
         self._pause = 0.0
         self._woken: asyncio.Future[None] | None = None
@@ -263,6 +267,8 @@ class RangeReading:
         most = min(self._reader.window, FIRST_LANES + self._answers)
         if self._answer_bytes:
             most = min(most, max(2, int(FLYING_BYTES / self._answer_bytes)))
+        if self._given < self._alone_until:
+            most = 1
         while self._cut < self._end and self._flying < most and self._held < HELD_BYTES:
             lane = _Lane(self._cut, min(self._cut + int(self._span), self._end))
             self._cut = lane.end
@@ -308,7 +314,7 @@ class RangeReading:
                 if lane.at < lane.end:
                     self._go_on(lane, is_head)
             except (OrbitMQError, RemotingError, ProtocolError) as error:
-                self._failure = error
+                self._failure, self._failed_at = error, lane.at
         woken = self._woken
         if woken is not None and not woken.done() and (is_head or self._failure is not None):
             woken.set_result(None)
@@ -376,6 +382,10 @@ class RangeReading:
         """Begin again behind what was handed out; raise if there is no hope for that, or no more time."""
         self._drop_lanes()
         self._failure, self._connection, self._broker_id, self._answers = None, None, MASTER, 0
+        if isinstance(failure, OffsetsLostError | PassingError) and self._failed_at > self._given:
+            # Brokers answer in any order. The first offset that is missing is the one to tell of.
+            self._alone_until = self._failed_at
+            return
         if isinstance(failure, OffsetsLostError) and failure.first <= self._given:
             raise failure
         now = asyncio.get_running_loop().time()

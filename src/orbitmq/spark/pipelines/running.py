@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
-import warnings
 from typing import TYPE_CHECKING
 
 from orbitmq.client.errors import OrbitMQError
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 LONGEST = 500
 _OURS = re.compile(r"orbitmq\.[\w.]*Error: (.+)")
-_OF_PANDAS = "PySpark does not yet"
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 
 
@@ -50,9 +47,7 @@ def spark_job(
 
 
 def quiet_pyspark() -> None:
-    """Keep from the terminal what PySpark says of pandas 3, here and in workers, and errors that it also raises."""
-    warnings.filterwarnings("ignore", _OF_PANDAS, FutureWarning)
-    os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_OF_PANDAS}:FutureWarning")
+    """Keep from the terminal the errors that PySpark also raises."""
     logging.getLogger("SQLQueryContextLogger").disabled = True
 
 

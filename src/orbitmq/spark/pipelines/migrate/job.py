@@ -20,7 +20,7 @@ from orbitmq.spark.pipelines.interruptible import interruptible
 from orbitmq.spark.pipelines.migrate.ends import opened as opened_end
 from orbitmq.spark.pipelines.migrate.planning import left_of, narrowed, next_spans, routed
 from orbitmq.spark.pipelines.migrate.request import MOST_MESSAGES, MigrateRequest
-from orbitmq.spark.pipelines.migrate.rows import WRITTEN, Copying, mapped
+from orbitmq.spark.pipelines.migrate.rows import WRITTEN, Copying
 from orbitmq.spark.pipelines.migrate.state import Migration, Round
 from orbitmq.spark.pipelines.migrate.verify import verify, written
 from orbitmq.spark.pipelines.running import PipelineError, spark_errors
@@ -270,7 +270,7 @@ class Migrating:
         total = sum(span.length for span in spans)
         if spans:
             copying = Copying(self._source.kind, self._target.kind, self.name, one.routes)
-            rows = mapped(self._source.read(spark, spans), copying, WRITTEN[self._target.kind])
+            rows = self._source.read(spark, spans).mapInArrow(copying, WRITTEN[self._target.kind])
             with self._telling.step(f"copying, round {one.number}", total), self._watching(one, total):
                 self._target.write(rows, f"{self.name}/{one.number}", one.ends)
         self._replace(dataclasses.replace(one, is_done=True))

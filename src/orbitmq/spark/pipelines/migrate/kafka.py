@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq.spark.errors import SparkSourceError
 from orbitmq.spark.pipelines.migrate.ends import KAFKA, Queue
-from orbitmq.spark.pipelines.migrate.rows import HEADERS, mapped
+from orbitmq.spark.pipelines.migrate.rows import HEADERS
 from orbitmq.spark.pipelines.running import PipelineError
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class KafkaEnd:
     def write(self, frame: DataFrame, write_id: str, ends: Mapping[Queue, int]) -> None:  # noqa: ARG002
         from orbitmq.spark.pipelines.migrate.kafka_writing import KafkaWriting  # noqa: PLC0415
 
-        mapped(frame, KafkaWriting(self.conf, dict(ends)), "written bigint").collect()
+        frame.mapInArrow(KafkaWriting(self.conf, dict(ends)), "written bigint").collect()
 
 
 def _admin() -> Any:

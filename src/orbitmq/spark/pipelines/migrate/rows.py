@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -31,9 +30,8 @@ from orbitmq.spark.sink_rows import MARK_SIZE
 from orbitmq.spark.worker_memory import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from pyspark.sql import DataFrame
 
 Message: TypeAlias = Record | Content
 
@@ -212,14 +210,6 @@ class Finding:
             "at_queue": row.queue.name,
             "at_offset": row.offset,
         }
-
-
-def mapped(frame: DataFrame, task: Callable[..., Iterator[pa.RecordBatch]], schema: str) -> DataFrame:
-    """Rows as a task makes them of others."""
-    with warnings.catch_warnings():
-        # That PySpark does not know everything of a newer pandas; nothing of pandas is used here.
-        warnings.simplefilter("ignore", FutureWarning)
-        return frame.mapInArrow(task, schema)
 
 
 def converted(message: Message, target: str) -> Message:

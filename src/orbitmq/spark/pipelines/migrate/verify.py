@@ -9,7 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.spark.pipelines.migrate.ends import Queue, Span
-from orbitmq.spark.pipelines.migrate.rows import COMPARED, FOUND, Expecting, Finding, mapped
+from orbitmq.spark.pipelines.migrate.rows import COMPARED, FOUND, Expecting, Finding
 from orbitmq.spark.pipelines.running import PipelineError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Verdict:
 
 def found_in(spark: SparkSession, target: End, spans: Sequence[Span], name: str) -> DataFrame:
     """What a migration has written within some spans of the target."""
-    return mapped(target.read(spark, spans), Finding(target.kind, name), FOUND)
+    return target.read(spark, spans).mapInArrow(Finding(target.kind, name), FOUND)
 
 
 def since(ends: Mapping[Queue, int], target: End, topics: Iterable[str], name: str) -> list[Span]:
@@ -91,7 +91,7 @@ def verify(
     spark: SparkSession, source: End, target: End, rounds: Sequence[Round], topics: Iterable[str], name: str
 ) -> Verdict:
     """Compare what some rounds that follow each other have copied. Raises OrbitMQError."""
-    expected = mapped(source.read(spark, joined(rounds)), Expecting(source.kind, target.kind), COMPARED)
+    expected = source.read(spark, joined(rounds)).mapInArrow(Expecting(source.kind, target.kind), COMPARED)
     spans = since(rounds[0].ends, target, topics, name)
     found = found_in(spark, target, spans, name) if spans else spark.createDataFrame([], FOUND)
     return _verdict(_compared(spark, expected, found).collect())

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import importlib.util
 import time
-import warnings
 from typing import TYPE_CHECKING
 
 from orbitmq.client.errors import NoRouteError
@@ -275,10 +274,7 @@ class Replaying:
         )
         task = SendingTask(request.writing, self.name, pacings)
         frame = rows_to_send(spark, self._place, self._parts, request, made)
-        with warnings.catch_warnings():
-            # That PySpark does not know everything of a newer pandas; nothing of pandas is used here.
-            warnings.simplefilter("ignore", FutureWarning)
-            frame = frame.mapInArrow(task, STATISTICS, barrier=True)
+        frame = frame.mapInArrow(task, STATISTICS, barrier=True)
         with (
             self._telling.step(f"replaying {self.name}", made.total),
             watching(self._nameserver, self._target_topics(), made.total, self._telling),
