@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Slow rings are told apart by folder: fast ones first, so that a mistake shows in seconds.
 FAST_RINGS := tests/unit tests/property
 SLOW_RINGS := tests/cluster tests/cli tests/faults
-# Two at a time: the rings of Spark and of real peers, which mostly wait, run side by side.
+# Two at a time. The ring of real peers is one process's; the other one goes on with Spark meanwhile.
 WORKERS ?= 2
 PYTEST_ARGS ?=
 
@@ -17,7 +17,7 @@ run: setup ## a broker with a tour of what it does; up until Ctrl-C; RUN_ARGS="-
 	@$(BIN)/orbitmq quickstart $(RUN_ARGS)
 
 test: setup ## all tests, fast rings first; peers that are missing are skipped by name; WORKERS=0 for one process
-	@$(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder $(FAST_RINGS) $(SLOW_RINGS) tests/spark tests/conformance $(PYTEST_ARGS)
+	@$(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder $(FAST_RINGS) $(SLOW_RINGS) tests/conformance tests/spark $(PYTEST_ARGS)
 
 setup: ## only the set-up: .venv with the orbitmq command
 	@scripts/setup

@@ -11,7 +11,7 @@ from xdist.scheduler import LoadScopeScheduling
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-WHOLE_RINGS = ("spark", "conformance")
+WHOLE_RINGS = ("conformance",)
 AGAIN_SECONDS = 20
 
 
@@ -29,10 +29,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
 
 
 class _ByRing(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """What starts Spark, or real peers, starts them once: such a ring is one process's. Others go file by file.
-
-    So the two rings that wait most run side by side.
-    """
+    """What starts real peers starts them once: that ring is one process's. Others go file by file."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]

@@ -17,6 +17,7 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from remoting_ends import HOST, eventually
 
 if TYPE_CHECKING:
+    from orbitmq.broker.send import SendRequests
     from orbitmq.remoting import Handler
 
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 async def test_a_broker_before_five_is_asked_with_ordinary_pulls(monkeypatch: pytest.MonkeyPatch) -> None:
     of_today = Broker._handlers
 
-    def older(broker: Broker) -> dict[int, Handler]:
-        return {code: one for code, one in of_today(broker).items() if code != RequestCode.LITE_PULL_MESSAGE}
+    def older(broker: Broker, sends: SendRequests) -> dict[int, Handler]:
+        return {code: one for code, one in of_today(broker, sends).items() if code != RequestCode.LITE_PULL_MESSAGE}
 
     monkeypatch.setattr(Broker, "_handlers", older)
     async with world() as here, here.consumer() as consumer:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.message_priority import queue_of_level
 from orbitmq.broker.recall import handle_of_parked
 from orbitmq.broker.refusing import no_group, no_topic
+from orbitmq.broker.send_runs import SendRuns
 from orbitmq.broker.timer_parking import is_for_a_time
 from orbitmq.broker.topics import topic_name_problem
+from orbitmq.kernel import SendRuns as Kernel
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import Command
@@ -132,6 +134,14 @@ class SendRequests:
             )
         )
         self._told = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
+
+    def runs(self) -> SendRuns | None:
+        """What takes plain sends by the run; None if the kernel was not built, or this store needs more."""
+        if Kernel is None or not self._store.appender.runs.is_possible:
+            return None
+        return SendRuns(
+            Kernel, self._store, self._topics, self._stats, self._flow, self._answers, self._added, _KEPT_SYS_FLAGS
+        )
 
     @property
     def handlers(self) -> dict[int, Handler]:

@@ -223,7 +223,9 @@ class Broker:
 
     async def _listen(self) -> None:
         config = self.settings.broker
-        handlers = self._handlers()
+        sends = self._send_requests()
+        handlers = self._handlers(sends)
+        runs = sends.runs()
         vip = {code: handler for code, handler in handlers.items() if code not in MAIN_PORT_ONLY}
         self._server = RemotingServer(
             [
@@ -234,18 +236,22 @@ class Broker:
             tls=self._tls,
             on_open=_note_born_host,
             on_close=self._connection_closed,
+            taker=None if runs is None else runs.take,
         )
         await self._server.start()
 
-    def _handlers(self) -> dict[int, Handler]:
+    def _send_requests(self) -> SendRequests:
+        config = self.settings.broker
+        address = host_bytes(config.broker_address)
+        unique_ids = UniqueIdFactory(address[:-4], os.getpid(), id(self), self.clock.now_ms)
+        return SendRequests(
+            config, self.store, self.topics, self.groups, self.schedule, self.timer, self.transactions, self.locks,
+            self.stats, self.flow, self.flushed_answers, unique_ids,
+        )  # fmt: skip
+
+    def _handlers(self, sends: SendRequests) -> dict[int, Handler]:
         config, store, clock = self.settings.broker, self.store, self.clock
         topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
-        address = host_bytes(config.broker_address)
-        unique_ids = UniqueIdFactory(address[:-4], os.getpid(), id(self), clock.now_ms)
-        sends = SendRequests(
-            config, store, topics, groups, self.schedule, self.timer, self.transactions, self.locks, self.stats,
-            self.flow, self.flushed_answers, unique_ids,
-        )  # fmt: skip
         parts = (
             sends,
             SendBackRequests(config, store, topics, groups, self.schedule, self.stats),

@@ -76,14 +76,7 @@ class FrameParser:
         """
         if self._error is not None:
             raise FrameError(self._error, [])
-        pending = self._pending
-        if pending:
-            # One growing buffer: a large frame in many small pieces is copied once, not once per piece.
-            pending += data
-            if len(pending) < self._needed:
-                return []
-            data = bytes(pending)
-            self._pending = bytearray()
+        data = self.joined(data)
         frames: list[Frame] = []
         unpack = _PREFIX.unpack_from
         longest = self._max_length
@@ -103,6 +96,21 @@ class FrameParser:
         if at < size:
             self._keep(data, at, frames)
         return frames
+
+    def joined(self, data: bytes) -> bytes:
+        """The next piece of the stream with what was held of a frame in front; empty until that is complete.
+
+        For who wants to look at it before it is cut: what is not used up goes to ``feed``.
+        """
+        pending = self._pending
+        if not pending:
+            return data
+        # One growing buffer: a large frame in many small pieces is copied once, not once per piece.
+        pending += data
+        if len(pending) < self._needed:
+            return b""
+        self._pending = bytearray()
+        return bytes(pending)
 
     def _keep(self, data: bytes, at: int, frames: list[Frame]) -> None:
         """Hold the beginning of a frame until the rest arrives."""

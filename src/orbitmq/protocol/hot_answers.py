@@ -6,6 +6,7 @@ Both come out byte for byte as Java writes them, the order of the fields include
 
 from __future__ import annotations
 
+import re
 import struct
 
 import orjson
@@ -46,7 +47,7 @@ def _binary_place(name: bytes) -> bytes:
 class SendAnswers:
     """The answers of one broker to sends: the codes that say that a message was stored, and where."""
 
-    __slots__ = ("_binary", "_binary_timed", "_json", "_json_timed", "_language", "_version")
+    __slots__ = ("_binary", "_binary_timed", "_json", "_json_timed", "language", "version")
 
     def __init__(
         self,
@@ -60,8 +61,8 @@ class SendAnswers:
         """``store_host`` is address and port as they stand in records, and the first part of a message id."""
         host = store_host.hex().upper().encode()
         trace = b"true" if trace_on else b"false"
-        self._language = int(language)
-        self._version = version
+        self.language = int(language)
+        self.version = version
         json = (
             b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"',
             host,
@@ -90,6 +91,20 @@ class SendAnswers:
         binary_end = _binary_field(b"TRACE_ON", trace), _binary_field(b"MSG_REGION", region.encode())
         self._binary = b"".join((*binary, *binary_end))
         self._binary_timed = b"".join((*binary, _binary_place(b"recallHandle"), *binary_end))
+
+    @property
+    def json_parts(self) -> tuple[bytes, ...]:
+        """What stands around the places of a JSON header: code, queue id, unique key, the offset as 16 hexadecimal
+        digits, queue offset and opaque.
+        """
+        return _around_places(self._json)
+
+    @property
+    def binary_parts(self) -> tuple[bytes, ...]:
+        """What stands around the places in the fields of a binary header: the offset as 16 hexadecimal digits, then
+        sizes and values of queue id, queue offset and unique key.
+        """
+        return _around_places(self._binary)
 
     def encode(
         self,
@@ -158,7 +173,7 @@ class SendAnswers:
             fields = self._binary_timed % (*sizes_and_values, _size(handle), handle)
         else:
             fields = self._binary % sizes_and_values
-        return _binary_frame(code, self._language, self._version, opaque, b"", fields, 0)
+        return _binary_frame(code, self.language, self.version, opaque, b"", fields, 0)
 
 
 class PullAnswers:
@@ -230,6 +245,10 @@ class PullAnswers:
         )
         size = len(header)
         return _PREFIX.pack(size + 4 + body_size, size) + header
+
+
+def _around_places(template: bytes) -> tuple[bytes, ...]:
+    return tuple(part.replace(b"%%", b"%") for part in re.split(rb"(?<!%)%(?:016X|[db])", template))
 
 
 def _binary_frame(

@@ -6,7 +6,7 @@ loop and time from its clock, so that a simulator can be that loop.
 """
 
 from orbitmq.remoting.client import RemotingClient
-from orbitmq.remoting.connection import Answer, Connection, Handler
+from orbitmq.remoting.connection import Answer, Connection, Handler, Taker
 from orbitmq.remoting.errors import (
     CallTimeoutError,
     ConnectError,
@@ -42,6 +42,7 @@ __all__ = [
     "RemotingServer",
     "ServerTls",
     "SlowReaderError",
+    "Taker",
     "TlsConfigError",
     "TlsMode",
     "TooManyCallsError",

@@ -17,7 +17,7 @@ from orbitmq.remoting.tls import ServerCertificates, ServerTls
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from orbitmq.remoting.connection import Connection, Handler
+    from orbitmq.remoting.connection import Connection, Handler, Taker
 
 log = logging.getLogger("orbitmq.remoting")
 
@@ -52,10 +52,12 @@ class RemotingServer:
         proxy_protocol: bool = True,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection, Exception | None], None] | None = None,
+        taker: Taker | None = None,
     ) -> None:
         """``on_open`` is called when a connection is ready for frames, ``on_close`` when it is gone; always both.
 
-        The error of ``on_close`` is None if either side closed in an orderly way.
+        The error of ``on_close`` is None if either side closed in an orderly way. ``taker`` is shown everything
+        before it is cut into frames.
         """
         self._listeners = listeners
         self._limits = limits or Limits()
@@ -63,6 +65,7 @@ class RemotingServer:
         self._proxy_protocol = proxy_protocol
         self._on_open = on_open
         self._on_close = on_close
+        self._taker = taker
         self._entrance: Entrance | None = None
         self._servers: list[asyncio.Server] = []
 
@@ -79,7 +82,7 @@ class RemotingServer:
         """Listen. Raises ListenError or TlsConfigError, and then listens nowhere."""
         assert self._entrance is None, "started already"
         certificates = ServerCertificates(self._tls)
-        endpoint = Endpoint(self._limits, self._on_open, self._on_close)
+        endpoint = Endpoint(self._limits, self._on_open, self._on_close, self._taker)
         self._entrance = Entrance(endpoint, certificates, self._proxy_protocol)
         try:
             for listener in self._listeners:

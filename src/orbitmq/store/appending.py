@@ -18,6 +18,7 @@ from orbitmq.store.bulk_append import Bulk, BulkAppender
 from orbitmq.store.config import FlushDiskType
 from orbitmq.store.dispatch import MAX_INNER_BATCH, MULTI_DISPATCH, NOT_QUEUED
 from orbitmq.store.errors import AppendRefusedError, PutStatus
+from orbitmq.store.run_append import RunAppender
 
 if TYPE_CHECKING:
     from orbitmq.store.batch_items import Ints
@@ -127,6 +128,10 @@ class Appender:
             log, queues, dispatcher, self._make_room, max_body=self._max_body,
             max_properties=self._max_properties, shows_at_once=self._shows_at_once,
             multi_dispatch=self._multi_dispatch,
+        )  # fmt: skip
+        self.runs = RunAppender(
+            log, dispatcher, clock, self.gate,
+            is_possible=self._shows_at_once and not self._crc_size and not self._multi_dispatch,
         )  # fmt: skip
 
     def append(

@@ -188,6 +188,17 @@ class CommitLog:
         self.last_store_timestamp = store_timestamp
         return offset, size
 
+    def writable_part(self) -> tuple[Buffer, int, int, int]:
+        """Where records may be stored by somebody else: the file's bytes, from and to which position, and the
+        offset that its first byte has in the log. ``advance`` then says how far it went.
+        """
+        return self._buffer, self._position, self._limit, self._base
+
+    def advance(self, position: int, store_timestamp: int) -> None:
+        """Count records that somebody else has stored up to a position of the file."""
+        self._position = position
+        self.last_store_timestamp = store_timestamp
+
     def append_raw(self, data: bytes | memoryview) -> int:
         """Append bytes that are records and blanks already, as a replica receives them; returns their offset.
 

@@ -157,6 +157,20 @@ class Dispatcher:
             self.fault = error
             self.index_gap = records[0][1]
 
+    def index_hashed(
+        self, first: int, last: int, store_timestamp: int, count: int, hashes: bytes, offsets: bytes
+    ) -> None:
+        """The same for records between these offsets whose keys are hashed already; see ``KeyIndex.add_hashed``."""
+        self.last_offset = last
+        self.last_store_timestamp = store_timestamp
+        if self.index is None or self.index_gap is not None:
+            return
+        try:
+            self.index.add_hashed(count, hashes, offsets, store_timestamp)
+        except DiskFaultError as error:
+            self.fault = error
+            self.index_gap = first
+
     def dispatch_seen(self, seen: Seen, *, to_index: bool = True) -> None:
         """Enter a record found by walking the log."""
         if seen.sys_flag & NOT_QUEUED:

@@ -9,9 +9,10 @@ from orbitmq.lazily import lazy_module
 from orbitmq.store.index_file import FEW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
+    import numpy.typing as npt
 
     from orbitmq.store.index_file import Ints
 else:
@@ -24,6 +25,44 @@ Text = str | bytes
 Property = bytes | None
 Pending = tuple[Text, int, int, Property, Property, Property]
 """Of a record: topic, offset, store timestamp, unique key, keys and tags."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hashed:
+    """Records whose keys were hashed by who stored them."""
+
+    count: int
+    hashes: bytes
+    """Of all keys, as an index has them: int32 as this machine writes them."""
+    offsets: bytes
+    """For each key that of its record: int64."""
+    timestamp: int
+
+
+def hashed_first(waiting: Sequence[Pending | Hashed]) -> list[Hashed]:
+    """Those that wait hashed before the first one that does not."""
+    first = []
+    for one in waiting:
+        if not isinstance(one, Hashed):
+            break
+        first.append(one)
+    return first
+
+
+def unhashed_first(waiting: Sequence[Pending | Hashed]) -> Iterator[Pending]:
+    """The other way round."""
+    for one in waiting:
+        if isinstance(one, Hashed):
+            return
+        yield one
+
+
+def columns_of(waiting: Sequence[Hashed]) -> tuple[npt.NDArray[np.int32], Ints, Ints]:
+    """Hashes, offsets and timestamps of all keys."""
+    hashes = np.frombuffer(b"".join([one.hashes for one in waiting]), np.int32)
+    offsets = np.frombuffer(b"".join([one.offsets for one in waiting]), np.int64)
+    counts = [len(one.hashes) // 4 for one in waiting]
+    return hashes, offsets, np.repeat(np.array([one.timestamp for one in waiting], np.int64), counts)
 
 
 @dataclasses.dataclass(slots=True)
@@ -44,7 +83,7 @@ class Round:
         return np.repeat(np.array(values, np.int64), self.counts)
 
 
-def next_round(pending: Sequence[Pending], stored_end: int, count_stored: Callable[[int], int]) -> Round:
+def next_round(pending: Iterable[Pending], stored_end: int, count_stored: Callable[[int], int]) -> Round:
     """What is put next. Records before ``stored_end`` are in the index already, and of one that is exactly there so
     many keys as ``count_stored`` says.
     """

@@ -21,7 +21,7 @@ from orbitmq.protocol.java import decode_utf8, index_hash, index_hashes
 from orbitmq.store.errors import DiskFaultError, FlushFailedError
 from orbitmq.store.index_file import HEADER_SIZE, IndexFile, IndexHeader, check_size
 from orbitmq.store.index_part import IndexPart, IndexSync
-from orbitmq.store.index_pending import next_round
+from orbitmq.store.index_pending import Hashed, columns_of, hashed_first, next_round, unhashed_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,7 +83,9 @@ class KeyIndex:
         self._entries = entries
         self._max_mapped = max_mapped
         self._parts: list[IndexPart] = []
-        self._pending: list[Pending] = []
+        self._pending: list[Pending | Hashed] = []
+        self._more_pending = 0
+        """Records in those that are hashed, beyond one each."""
         self._uses = 0
         self._names_changed = False
         self.sync_failed = False
@@ -187,20 +189,28 @@ class KeyIndex:
         remembered.
         """
         pending = self._pending
-        if len(pending) >= self.max_pending:
+        if len(pending) + self._more_pending >= self.max_pending:
             self.flush_pending()
         pending.append((topic, offset, store_timestamp, uniq_key, keys, tags))
 
     def add_many(self, records: Sequence[Pending]) -> None:
         """``add`` for many records: either all of them are remembered or none."""
-        if len(self._pending) + len(records) > self.max_pending:
+        if self.pending + len(records) > self.max_pending:
             self.flush_pending()
         self._pending += records
+
+    def add_hashed(self, count: int, hashes: bytes, offsets: bytes, store_timestamp: int) -> None:
+        """``add_many`` for records that were just stored, whose keys are hashed: an int32 and an int64 for each."""
+        if self.pending + count > self.max_pending:
+            self.flush_pending()
+        if hashes:
+            self._pending.append(Hashed(count, hashes, offsets, store_timestamp))
+            self._more_pending += count - 1
 
     @property
     def pending(self) -> int:
         """How many records wait to be put into the files."""
-        return len(self._pending)
+        return len(self._pending) + self._more_pending
 
     def flush_pending(self) -> None:
         """Put what was added into the files.
@@ -209,7 +219,12 @@ class KeyIndex:
         """
         pending = self._pending
         while pending:
-            taken = next_round(pending, self.end_offset, self._count_at_end)
+            if hashed := hashed_first(pending):
+                self._put(*columns_of(hashed))
+                del pending[: len(hashed)]
+                self._more_pending -= sum([one.count - 1 for one in hashed])
+                continue
+            taken = next_round(unhashed_first(pending), self.end_offset, self._count_at_end)
             if taken.keys:
                 self._put(index_hashes(taken.keys), taken.each(taken.offsets), taken.each(taken.timestamps))
             del pending[: len(taken.counts)]
@@ -408,6 +423,7 @@ class KeyIndex:
     def destroy(self) -> None:
         """Delete all files, and forget what is pending: the index is to be built from nothing."""
         self._pending.clear()
+        self._more_pending = 0
         while self._parts:
             self._delete(self._parts[-1])
         self.flushed_timestamp = 0
@@ -417,6 +433,7 @@ class KeyIndex:
             part.unmap()
         self._parts = []
         self._pending.clear()
+        self._more_pending = 0
 
     def _delete(self, part: IndexPart) -> None:
         with self._disk_faults("delete a file of"):

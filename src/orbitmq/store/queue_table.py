@@ -54,6 +54,8 @@ class QueueTable:
         self._unlisted: dict[str, bool] = {}
         """Topics found on disk whose queues were not listed yet, and whether they are batch topics."""
         self.batch_topics: set[str] = set()
+        self.removals = 0
+        """How often queues were removed: who keeps some has to ask for them again."""
         self.open_queue: Callable[[Queue], None] = lambda _queue: None
         """Given by the owner: makes a queue that has files ready for use."""
 
@@ -156,6 +158,7 @@ class QueueTable:
 
     def remove_topic(self, name: str) -> None:
         """Delete the queues of a topic, so that its numbering starts again."""
+        self.removals += 1
         for queue_id in self.queue_ids(name):
             queue = self.get(name, queue_id)
             queue.destroy()

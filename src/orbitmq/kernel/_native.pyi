@@ -1,0 +1,43 @@
+from collections.abc import Callable
+from typing import TypeAlias
+
+from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.disk import Buffer
+
+# What a queue got: the queue, its topic and id, the queue offset of the first record, the units of all, where the
+# last one ends in the log, the tags code of that one, and the bytes of all.
+Run: TypeAlias = tuple[ConsumeQueue, str, int, int, bytes, int, int, int]
+
+# Bytes of the frames that were taken, their number, the new position in the log's file, the answers, what each
+# queue got, hash and offset for each key in the index, and the offset of the last record.
+Taken: TypeAlias = tuple[int, int, int, bytes, list[Run], bytes, bytes, int]
+
+# Stores plain sends to queues that have a lane.
+class SendRuns:
+    def __init__(
+        self,
+        *,
+        languages: tuple[bytes, ...],
+        json_parts: tuple[bytes, ...],
+        binary_parts: tuple[bytes, ...],
+        language: int,
+        version: int,
+        added: bytes,
+        store_host: bytes,
+        kept_flags: int,
+        max_body: int,
+        max_properties: int,
+        is_indexing: bool,
+        crc32: Callable[..., int],
+    ) -> None: ...
+    # The topic and queue id for which the last run ended, because they have no lane.
+    @property
+    def missing(self) -> tuple[str, int] | None: ...
+    @property
+    def lane_count(self) -> int: ...
+    def add_lane(self, topic: str, field: bytes, queue_id: int, magic: int, queue: ConsumeQueue) -> None: ...
+    def clear_lanes(self) -> None: ...
+    # Stores the plain sends that data begins with, up to the first frame that is something else.
+    def take(
+        self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, born_host: bytes, /
+    ) -> Taken: ...
