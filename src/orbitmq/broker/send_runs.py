@@ -99,7 +99,9 @@ class SendRuns:
                 return total, 0
             missing = self._kernel.missing
             if missing is None or not self._open_lane(*missing):
-                return total, self._until_next(data, size)
+                # One that is special is mostly among others of its kind, and looking at each would be for nothing.
+                is_send = data.startswith(_STARTS, size + _HEADER_AT)
+                return total, len(data) - size if is_send else self._until_next(data, size)
             data = data[size:]
 
     @staticmethod

@@ -27,7 +27,7 @@ Pending = tuple[Text, int, int, Property, Property, Property]
 """Of a record: topic, offset, store timestamp, unique key, keys and tags."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Hashed:
     """Records whose keys were hashed by who stored them."""
 

@@ -201,7 +201,7 @@ class KeyIndex:
 
     def add_hashed(self, count: int, hashes: bytes, offsets: bytes, store_timestamp: int) -> None:
         """``add_many`` for records that were just stored, whose keys are hashed: an int32 and an int64 for each."""
-        if self.pending + count > self.max_pending:
+        if len(self._pending) + self._more_pending + count > self.max_pending:
             self.flush_pending()
         if hashes:
             self._pending.append(Hashed(count, hashes, offsets, store_timestamp))
