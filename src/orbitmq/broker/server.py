@@ -226,6 +226,7 @@ class Broker:
         sends = self._send_requests()
         handlers = self._handlers(sends)
         runs = sends.runs()
+        log.debug("plain sends are stored by the %s", "general path" if runs is None else "compiled kernel")
         vip = {code: handler for code, handler in handlers.items() if code not in MAIN_PORT_ONLY}
         self._server = RemotingServer(
             [

@@ -1,0 +1,82 @@
+/* Numbers in bytes, checksums, hashes, and memory that grows. */
+#ifndef ORBITMQ_BYTES_H
+#define ORBITMQ_BYTES_H
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline void put16(uint8_t *at, uint32_t value) { at[0] = value >> 8; at[1] = value; }
+static inline void put32(uint8_t *at, uint32_t value) { value = __builtin_bswap32(value); memcpy(at, &value, 4); }
+static inline void put64(uint8_t *at, uint64_t value) { value = __builtin_bswap64(value); memcpy(at, &value, 8); }
+static inline uint32_t get16(const uint8_t *at) { return (uint32_t)at[0] << 8 | at[1]; }
+static inline uint32_t get32(const uint8_t *at) { uint32_t value; memcpy(&value, at, 4); return __builtin_bswap32(value); }
+
+static uint32_t crc_table[8][256];
+
+static void make_crc_table(void) {
+    for (uint32_t n = 0; n < 256; n++) {
+        uint32_t c = n;
+        for (int k = 0; k < 8; k++) c = c & 1 ? 0xEDB88320u ^ (c >> 1) : c >> 1;
+        crc_table[0][n] = c;
+    }
+    for (uint32_t n = 0; n < 256; n++)
+        for (int t = 1; t < 8; t++)
+            crc_table[t][n] = (crc_table[t - 1][n] >> 8) ^ crc_table[0][crc_table[t - 1][n] & 0xFF];
+}
+
+static uint32_t crc_of(const uint8_t *at, Py_ssize_t size) {
+    uint32_t c = 0xFFFFFFFFu;
+    while (size >= 8) {
+        uint32_t low, high;
+        memcpy(&low, at, 4);
+        memcpy(&high, at + 4, 4);
+        low ^= c;
+        c = crc_table[7][low & 0xFF] ^ crc_table[6][low >> 8 & 0xFF] ^ crc_table[5][low >> 16 & 0xFF] ^
+            crc_table[4][low >> 24] ^ crc_table[3][high & 0xFF] ^ crc_table[2][high >> 8 & 0xFF] ^
+            crc_table[1][high >> 16 & 0xFF] ^ crc_table[0][high >> 24];
+        at += 8;
+        size -= 8;
+    }
+    while (size--) c = (c >> 8) ^ crc_table[0][(c ^ *at++) & 0xFF];
+    return ~c;
+}
+
+static inline uint32_t hash_on(uint32_t hash, const uint8_t *at, Py_ssize_t size) {
+    for (Py_ssize_t n = 0; n < size; n++) hash = hash * 31 + at[n];
+    return hash;
+}
+
+/* As Java does it: the absolute value, and 0 for the number that has none. */
+static inline uint32_t index_hash(uint32_t hash) {
+    int32_t value = (int32_t)hash;
+    return (value < 0 ? 0u - hash : hash) & 0x7FFFFFFFu;
+}
+
+/* Memory that grows and is kept for the next run */
+
+typedef struct { uint8_t *data; Py_ssize_t size, room; } Pile;
+
+static uint8_t *pile_more(Pile *pile, Py_ssize_t size) {
+    if (pile->size + size > pile->room) {
+        Py_ssize_t room = pile->room ? pile->room : 1024;
+        while (room < pile->size + size) room *= 2;
+        uint8_t *data = PyMem_Realloc(pile->data, room);
+        if (data == NULL) { PyErr_NoMemory(); return NULL; }
+        pile->data = data;
+        pile->room = room;
+    }
+    uint8_t *at = pile->data + pile->size;
+    pile->size += size;
+    return at;
+}
+
+static void pile_free(Pile *pile) { PyMem_Free(pile->data); pile->data = NULL; pile->size = pile->room = 0; }
+
+static PyObject *pile_bytes(const Pile *pile) { return PyBytes_FromStringAndSize((char *)pile->data, pile->size); }
+
+/* A piece of what was received */
+
+typedef struct { const uint8_t *at; Py_ssize_t size; } Text;
+
+#endif

@@ -1,0 +1,153 @@
+/* Lanes: the queues that plain sends may go to, and what each gets in one run. */
+#ifndef ORBITMQ_LANES_H
+#define ORBITMQ_LANES_H
+#include "bytes.h"
+
+typedef struct {
+    PyObject *queue; /* NULL: the place is free */
+    PyObject *topic;
+    PyObject *field; /* the topic with its length in front, as records have it */
+    Py_ssize_t topic_size;
+    int64_t queue_id;
+    uint32_t hash;
+    uint32_t magic;
+    uint32_t prefix_hash; /* of the topic and "#", with which keys in the index begin */
+    int is_touched;
+    int64_t first, next, stop, bytes;
+    int32_t code;
+    Pile units;
+} Lane;
+
+typedef struct {
+    PyObject_HEAD
+    Lane *lanes; /* open addressing; a power of two, at most half full */
+    Py_ssize_t lane_room, lane_count;
+    Py_ssize_t *touched;
+    Py_ssize_t touched_room, touched_count;
+    PyObject *languages, *added, *store_host, *json_parts, *binary_parts, *crc32;
+    long language, version;
+    int64_t kept_flags;
+    Py_ssize_t max_body, max_properties;
+    int is_indexing;
+    Pile answers, hashes, offsets, text;
+    PyObject *missing;
+} Runs;
+
+static PyObject *name_next_offset, *name_end, *name_max_physical;
+
+static uint32_t lane_hash(const uint8_t *topic, Py_ssize_t size, int64_t queue_id) {
+    uint64_t hash = hash_on(17, topic, size);
+    hash = (hash ^ (uint64_t)queue_id * 0x9E3779B97F4A7C15ull) * 0xD6E8FEB86659FD93ull;
+    return hash >> 32;
+}
+
+static Lane *find_lane(Runs *self, const uint8_t *topic, Py_ssize_t size, int64_t queue_id) {
+    if (self->lane_room == 0) return NULL;
+    uint32_t hash = lane_hash(topic, size, queue_id);
+    for (Py_ssize_t at = hash & (self->lane_room - 1);; at = (at + 1) & (self->lane_room - 1)) {
+        Lane *lane = &self->lanes[at];
+        if (lane->queue == NULL) return NULL;
+        if (lane->hash == hash && lane->queue_id == queue_id && lane->topic_size == size &&
+            memcmp(PyBytes_AS_STRING(lane->field) + PyBytes_GET_SIZE(lane->field) - size, topic, size) == 0)
+            return lane;
+    }
+}
+
+static void drop_lanes(Runs *self) {
+    for (Py_ssize_t at = 0; at < self->lane_room; at++) {
+        Lane *lane = &self->lanes[at];
+        Py_CLEAR(lane->queue);
+        Py_CLEAR(lane->topic);
+        Py_CLEAR(lane->field);
+        pile_free(&lane->units);
+    }
+    PyMem_Free(self->lanes);
+    self->lanes = NULL;
+    self->lane_room = self->lane_count = 0;
+}
+
+static PyObject *Runs_clear_lanes(Runs *self, PyObject *Py_UNUSED(unused)) {
+    drop_lanes(self);
+    Py_RETURN_NONE;
+}
+
+static void place_lane(Runs *self, Lane lane) {
+    Py_ssize_t at = lane.hash & (self->lane_room - 1);
+    while (self->lanes[at].queue != NULL) at = (at + 1) & (self->lane_room - 1);
+    self->lanes[at] = lane;
+}
+
+static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
+    PyObject *topic, *field, *queue;
+    long long queue_id;
+    unsigned int magic;
+    if (!PyArg_ParseTuple(args, "USLIO", &topic, &field, &queue_id, &magic, &queue)) return NULL;
+    Py_ssize_t size;
+    const uint8_t *name = (const uint8_t *)PyUnicode_AsUTF8AndSize(topic, &size);
+    if (name == NULL) return NULL;
+    if (!PyUnicode_IS_ASCII(topic) || PyBytes_GET_SIZE(field) < size) {
+        PyErr_SetString(PyExc_ValueError, "a lane is for a topic of ASCII and its field in records");
+        return NULL;
+    }
+    if (find_lane(self, name, size, queue_id) != NULL) Py_RETURN_NONE;
+    if (2 * (self->lane_count + 1) > self->lane_room) {
+        Py_ssize_t room = self->lane_room ? 2 * self->lane_room : 64;
+        Lane *old = self->lanes, *lanes = PyMem_Calloc(room, sizeof(Lane));
+        if (lanes == NULL) return PyErr_NoMemory();
+        Py_ssize_t old_room = self->lane_room;
+        self->lanes = lanes;
+        self->lane_room = room;
+        for (Py_ssize_t at = 0; at < old_room; at++)
+            if (old[at].queue != NULL) place_lane(self, old[at]);
+        PyMem_Free(old);
+    }
+    Lane lane = {0};
+    lane.queue = Py_NewRef(queue);
+    lane.topic = Py_NewRef(topic);
+    lane.field = Py_NewRef(field);
+    lane.topic_size = size;
+    lane.queue_id = queue_id;
+    lane.hash = lane_hash(name, size, queue_id);
+    lane.magic = magic;
+    lane.prefix_hash = hash_on(hash_on(0, name, size), (const uint8_t *)"#", 1);
+    place_lane(self, lane);
+    self->lane_count++;
+    Py_RETURN_NONE;
+}
+
+static int attribute(PyObject *object, PyObject *name, int64_t *value) {
+    PyObject *number = PyObject_GetAttr(object, name);
+    if (number == NULL) return -1;
+    *value = PyLong_AsLongLong(number);
+    Py_DECREF(number);
+    return *value == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* 1 if the queue can take records that end up behind its last one, 0 if not, -1 for an error. */
+static int touch(Runs *self, Lane *lane, int64_t log_end) {
+    int64_t next, end, stop;
+    if (attribute(lane->queue, name_next_offset, &next) < 0 || attribute(lane->queue, name_end, &end) < 0 ||
+        attribute(lane->queue, name_max_physical, &stop) < 0)
+        return -1;
+    if (next != end || stop > log_end) return 0;
+    if (self->touched_count == self->touched_room) {
+        Py_ssize_t room = self->touched_room ? 2 * self->touched_room : 64;
+        Py_ssize_t *touched = PyMem_Realloc(self->touched, room * sizeof *touched);
+        if (touched == NULL) { PyErr_NoMemory(); return -1; }
+        self->touched = touched;
+        self->touched_room = room;
+    }
+    self->touched[self->touched_count++] = lane - self->lanes;
+    lane->is_touched = 1;
+    lane->first = lane->next = next;
+    lane->bytes = 0;
+    lane->units.size = 0;
+    return 1;
+}
+
+static void untouch(Runs *self) {
+    for (Py_ssize_t n = 0; n < self->touched_count; n++) self->lanes[self->touched[n]].is_touched = 0;
+    self->touched_count = 0;
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* The properties of a message: whether they are those of a plain one, and what the index and the answer need. */
+#ifndef ORBITMQ_PROPERTIES_H
+#define ORBITMQ_PROPERTIES_H
+#include "bytes.h"
+
+static int hex_of(uint8_t byte) {
+    if (byte >= '0' && byte <= '9') return byte - '0';
+    byte |= 0x20;
+    return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
+}
+
+/* Without JSON's escapes; -1 if one of them is wrong, or no ASCII. */
+static Py_ssize_t unescape(Text text, uint8_t *out) {
+    const uint8_t *at = text.at, *end = at + text.size;
+    uint8_t *start = out;
+    while (at < end) {
+        if (*at != '\\') { *out++ = *at++; continue; }
+        if (end - at < 2) return -1;
+        uint8_t byte = at[1];
+        at += 2;
+        switch (byte) {
+            case '"': case '\\': case '/': *out++ = byte; break;
+            case 'b': *out++ = '\b'; break;
+            case 'f': *out++ = '\f'; break;
+            case 'n': *out++ = '\n'; break;
+            case 'r': *out++ = '\r'; break;
+            case 't': *out++ = '\t'; break;
+            case 'u': {
+                if (end - at < 4 || at[0] != '0' || at[1] != '0') return -1;
+                int high = hex_of(at[2]), low = hex_of(at[3]);
+                if (high < 0 || high > 7 || low < 0) return -1;
+                *out++ = high << 4 | low;
+                at += 4;
+                break;
+            }
+            default: return -1;
+        }
+    }
+    return out - start;
+}
+
+typedef struct { Text unique_key, keys, tags; } Known;
+
+static inline int ends_with(const uint8_t *start, const uint8_t *end, const char *name, Py_ssize_t size) {
+    return end - start >= size && memcmp(end - size, name, size) == 0;
+}
+
+/* 1 if the properties are those of a plain message with a unique key, whose known ones are then noted. */
+static int scan_properties(const uint8_t *start, Py_ssize_t size, Known *known) {
+    const uint8_t *end = start + size, *item = start;
+    Text *open = NULL; /* the known property whose value is being passed */
+    if (size == 0 || end[-1] != 2) return 0;
+    memset(known, 0, sizeof *known);
+    for (const uint8_t *at = start; at < end; at++) {
+        switch (*at) {
+            case 'L':
+                if (ends_with(start, at, "DE", 2)) return 0;
+                break;
+            case 'A':
+                if (ends_with(start, at, "TR", 2)) return 0;
+                break;
+            case 2:
+                if (at > start && at[-1] == 1) return 0;
+                if (open != NULL) {
+                    open->size = at - open->at;
+                    open = NULL;
+                }
+                item = at + 1;
+                break;
+            case 1: {
+                Py_ssize_t name = at - item;
+                if (ends_with(start, at, "CLUSTER", 7) || ends_with(start, at, "MSG_REGION", 10) ||
+                    ends_with(start, at, "POP_CK", 6) || ends_with(start, at, "_PRIORITY_", 10))
+                    return 0;
+                if (ends_with(start, at, "UNIQ_KEY", 8)) {
+                    if (name != 8 || known->unique_key.at != NULL) return 0;
+                    open = &known->unique_key;
+                    open->at = at + 1;
+                } else if (name == 4 && memcmp(item, "TAGS", 4) == 0) {
+                    open = &known->tags;
+                    open->at = at + 1;
+                } else if (name == 4 && memcmp(item, "KEYS", 4) == 0) {
+                    open = &known->keys;
+                    open->at = at + 1;
+                }
+                break;
+            }
+            default:
+                break;
+        }
+    }
+    if (known->unique_key.at == NULL) return 0;
+    for (Py_ssize_t n = 0; n < known->unique_key.size; n++) {
+        uint8_t byte = known->unique_key.at[n];
+        if (!((byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'))) return 0;
+    }
+    return 1;
+}
+
+#endif
