@@ -26,6 +26,8 @@ class KernelHook(BuildHookInterface):  # type: ignore[misc]
         target = source.with_name("_native" + sysconfig.get_config_var("EXT_SUFFIX"))
         problem = compiled(source, target)
         if problem is not None:
+            # One that was built of other sources would not fit them.
+            target.unlink(missing_ok=True)
             self.app.display_warning(f"the compiled kernel was not built, and OrbitMQ will be slower: {problem}")
             return
         build_data["pure_python"] = False
