@@ -107,8 +107,15 @@ class SendRuns:
     @staticmethod
     def _until_next(data: bytes, start: int) -> int:
         """How many bytes there are from one frame to the next that looks like a send, or to the end."""
-        found = data.find(_STARTS[0], start + _HEADER_AT + 1)
-        return (len(data) if found < 0 else found - _HEADER_AT) - start
+        at, size = start, len(data)
+        while size - at > _HEADER_AT:
+            length = int.from_bytes(data[at : at + 4], "big")
+            at += 4 + length
+            if length < 4 or at >= size:
+                break
+            if data.startswith(_STARTS, at + _HEADER_AT):
+                return at - start
+        return size - start
 
     def _open_lane(self, topic: str, queue_id: int) -> bool:
         """Let the kernel fill a queue; False if messages to it have to be looked at."""

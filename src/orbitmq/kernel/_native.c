@@ -4,6 +4,7 @@
  * Everything that is not plain ends the run in front of it: nothing here decides what somebody has to be told.
  */
 #include "bytes.h"
+#include "gathering.h"
 #include "lanes.h"
 #include "properties.h"
 #include "send_header.h"
@@ -11,7 +12,6 @@
 #define ONEWAY 2
 #define BORN_HOST_V6 0x10
 #define STORE_HOST_V6 0x20
-#define UNIT_SIZE 20
 #define PREFIX_SIZE 8
 #define SHORT_BODY 512 /* up to here a table is faster than calling the library for the CRC */
 
@@ -390,8 +390,14 @@ static PyTypeObject RunsType = {
     .tp_getset = Runs_getset,
 };
 
+static PyMethodDef functions[] = {
+    {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, "The compiled twin of orbitmq.kernel.gathering.gather."},
+    {NULL, NULL, 0, NULL},
+};
+
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "_native", .m_doc = "Plain sends into the log, compiled.", .m_size = -1};
+    PyModuleDef_HEAD_INIT, .m_name = "_native", .m_doc = "Messages into the log and out of it, compiled.", .m_size = -1,
+    .m_methods = functions};
 
 PyMODINIT_FUNC PyInit__native(void) {
     make_crc_table();

@@ -4,6 +4,10 @@ from typing import TypeAlias
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.disk import Buffer
 
+def gather(
+    units: bytes, buffer: Buffer, base: int, end: int, most_bytes: int, copied: int, copied_each: int, /
+) -> tuple[int, int, int, int, bytes | None] | None: ...
+
 # What a queue got: the queue, its topic and id, the queue offset of the first record, the units of all, where the
 # last one ends in the log, the tags code of that one, and the bytes of all.
 Run: TypeAlias = tuple[ConsumeQueue, str, int, int, bytes, int, int, int]

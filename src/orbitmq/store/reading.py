@@ -6,6 +6,7 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING
 
+from orbitmq.kernel import gather
 from orbitmq.protocol.message_id import decode_offset_id
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, UNIT_SIZE, ConsumeQueue
 from orbitmq.store.queue_ext import is_ext_address, read_ext
@@ -206,42 +207,36 @@ class Reader:
         config, log = self._config, self._log
         limit = MOST_IN_BULK if in_bulk else config.max_transfer_count_on_message_in_memory
         most = max(min(max_count, limit), 1)
-        found = list(UNIT.iter_unpack(queue.read(offset, most)))
-        if not found:
+        units = queue.read(offset, most)
+        if not units:
             return False
-        first = found[0][0]
+        first = int.from_bytes(units[:8], "big")
         end = log.committed
+        if first < self.checked_from or first < log.start or (end - first > self.memory_window and not in_bulk):
+            return False
         base = first - first % log.file_size
-        total = sum([unit[1] for unit in found])
-        if (
-            total >= FILLER_SIZE
-            or first < self.checked_from
-            or first < log.start
-            or (end - first > self.memory_window and not in_bulk)
-        ):
+        buffer = log.files.buffer_at(first)
+        if buffer is None:
             return False
         most_bytes = min(max_bytes, config.max_transfer_bytes_on_message_in_memory)
-        while total > most_bytes and len(found) > 1:
-            total -= found.pop()[1]
-        last, size, _ = found[-1]
-        stop = last + size
-        buffer = log.files.buffer_at(first)
-        if buffer is None or stop > end or stop > base + log.file_size:
+        # Many small pieces are cheaper copied once than handed on one by one.
+        copied, each = (0, COPIED_IN_BULK) if in_bulk else (COPIED_MOST, 0)
+        gathered = gather(units, buffer, base, end, most_bytes, copied, each)
+        if gathered is None:
             return False
-        copied_most = COPIED_IN_BULK * len(found) if in_bulk else COPIED_MOST
-        if total == stop - first or total > copied_most:
-            view = memoryview(buffer)
-            if total == stop - first:
-                result.slices = [view[first - base : stop - base]]
-            else:
-                result.slices = [view[at - base : at - base + size] for at, size, _ in found]
+        count, total, last, stop, records = gathered
+        if records is not None:
+            result.slices = [memoryview(records)]
+        elif total == stop - first:
+            result.slices = [memoryview(buffer)[first - base : stop - base]]
         else:
-            # Many small pieces are cheaper copied once than handed on one by one.
-            result.slices = [memoryview(b"".join([buffer[at - base : at - base + size] for at, size, _ in found]))]
+            view = memoryview(buffer)
+            found = UNIT.iter_unpack(units[: count * UNIT_SIZE])
+            result.slices = [view[at - base : at - base + size] for at, size, _ in found]
         result.status = GetStatus.FOUND
-        result.count = len(found)
+        result.count = count
         result.size = total
-        result.next_begin_offset = offset + len(found)
+        result.next_begin_offset = offset + count
         result.behind = end - last
         return True
 
