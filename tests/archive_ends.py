@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 from command import WIDTH
 from orbitmq import Message, Producer
+from orbitmq.client.errors import BrokerError, SendError
+from orbitmq.protocol.codes import ResponseCode
 from orbitmq.spark.pipelines.archive.directory import Archive
 from peers.process import PeerProcess
 from spark_ends import spark_environment
@@ -71,21 +73,45 @@ class Sending(threading.Thread):
 
     def run(self) -> None:
         try:
-            with Producer(self._nameserver, group="senders") as producer:
+            # One attempt each: what is given up may have been stored all the same, and would be there twice.
+            with Producer(
+                self._nameserver, group="senders", send_msg_timeout=PATIENCE, retry_times_when_send_failed=0
+            ) as producer:
                 for start in range(0, self._messages, BATCH):
                     topic = self._topics[start // BATCH % len(self._topics)]
                     numbers = range(start, min(start + BATCH, self._messages))
-                    producer.send_batch(
-                        [Message(topic, f"{number:08d}".ljust(100, "."), keys=f"k{number}") for number in numbers]
+                    self._send(
+                        producer,
+                        [Message(topic, f"{number:08d}".ljust(100, "."), keys=f"k{number}") for number in numbers],
                     )
                     time.sleep(self._pause)
         except BaseException as error:
             self.error = error
             raise
 
+    def _send(self, producer: Producer, messages: list[Message]) -> None:
+        """Send a batch, for as long as the broker says that it has too much to do: then it has stored nothing."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                producer.send_batch(messages)
+            except SendError as error:
+                refused = error.__cause__
+                is_busy = isinstance(refused, BrokerError) and refused.code == ResponseCode.SYSTEM_BUSY
+                if not is_busy or time.monotonic() > until:
+                    raise
+                time.sleep(_POLL)
+            else:
+                return
+
+    def goes_on(self) -> bool:
+        """True. It fails if something went wrong, for then nothing comes that could be waited for."""
+        assert self.error is None, self.error
+        return True
+
     def finished(self) -> None:
         self.join(PATIENCE)
-        assert self.error is None
+        assert self.goes_on()
         assert not self.is_alive()
 
 

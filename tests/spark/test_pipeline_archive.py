@@ -35,12 +35,15 @@ if TYPE_CHECKING:
     from orbitmq.testing.cluster_thread import ThreadCluster
 
 IS_LONG = bool(os.environ.get("ORBITMQ_LONG"))
-MESSAGES = 1_000_000 if IS_LONG else 60_000
-KILLS = 10 if IS_LONG else 3
-SENDING_SECONDS = 120.0 if IS_LONG else 15.0
+MESSAGES = 1_000_000 if IS_LONG else 24_000
+SEGMENTS = 40 if IS_LONG else 8
+"""About so many, some of which are there before each kill."""
+KILLS = 10 if IS_LONG else 2
+"""Of all that belongs to a job, and of its driver alone, in turn. After each a JVM starts, which takes its time."""
+SENDING_SECONDS = 120.0 if IS_LONG else 20.0
 TOPICS = ("orders", "clicks", "payments")
 SHORT_RETENTION = {
-    "mappedFileSizeCommitLog": "4194304" if IS_LONG else "262144",
+    "mappedFileSizeCommitLog": "4194304" if IS_LONG else "131072",
     "fileReservedTime": "0",
     "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
     "cleanResourceInterval": "200",
@@ -48,8 +51,7 @@ SHORT_RETENTION = {
 }
 
 
-@pytest.mark.skipif(not IS_LONG, reason="a long test: make spark-soak runs it")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(1800 if IS_LONG else 400)  # JVMs start, one more than are killed
 def test_a_job_that_is_killed_again_and_again_archives_each_message_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -61,18 +63,18 @@ def test_a_job_that_is_killed_again_and_again_archives_each_message_once(
         sending.start()
         wait_for(lambda: len(_log_files(tmp_path)) > 2, "some files long")
         arguments = ["-n", nameserver, "--pattern", "|".join(TOPICS), "--to", to]
-        arguments += ["--follow", "--every", "200ms", "--max-messages", str(MESSAGES // 12)]
+        arguments += ["--follow", "--every", "200ms", "--max-messages", str(MESSAGES // SEGMENTS)]
         for number in range(KILLS):
             job = PipelineProcess(tmp_path / "job", "archive", "--master", "local[2]", *arguments)
             # Somewhere within a segment, or between two.
-            _wait_for_more(place)
+            _wait_for_more(place, sending)
             wait_for(lambda: chance.random() < 0.1, "killed")
             job.kill_driver() if number % 2 else job.kill()
             _assert_brokers_have_what_is_not_archived(nameserver, place)
             job.kill()
         job = PipelineProcess(tmp_path / "job", "archive", "--master", "local[2]", *arguments)
         sending.finished()
-        wait_for(lambda: sum(segment.rows for segment in place.segments()) >= MESSAGES, "all archived")
+        wait_for(lambda: _rows(place) >= MESSAGES, "all archived")
         assert job.interrupt() == 130
         *_, archived, interrupted = (tmp_path / "job" / "console.log").read_text().splitlines()
         assert re.fullmatch(r"[\d,]+ messages were archived in \d+ segments", archived)
@@ -93,9 +95,14 @@ def _log_files(home: Path) -> list[int]:
     return [int(path.name) for path in (home / "data").rglob("commitlog/*")]
 
 
-def _wait_for_more(place: Archive) -> None:
-    before = len(place.segments())
-    wait_for(lambda: len(place.segments()) > before, "a segment longer")
+def _rows(place: Archive) -> int:
+    return sum(segment.rows for segment in place.segments())
+
+
+def _wait_for_more(place: Archive, sending: Sending) -> None:
+    """Wait for another segment, unless there is nothing left for one."""
+    enough = min(_rows(place) + 1, MESSAGES)
+    wait_for(lambda: sending.goes_on() and _rows(place) >= enough, "longer")
 
 
 def _assert_brokers_have_what_is_not_archived(nameserver: str, place: Archive) -> None:
@@ -203,7 +210,7 @@ def test_a_run_that_ends_at_any_step_is_gone_on_with(
 ) -> None:
     topics.make(topic, 1)
     # What is to be added is said; the files are in place; the segment counts; brokers know.
-    steps = [(Archive, "announce", 1), (Archive, "make_durable", 3), (Archive, "add", 1), (Cluster, "commit", 2)]
+    steps = [(Archive, "announce", 1), (Archive, "make_durable", 4), (Archive, "add", 1), (Cluster, "commit", 2)]
     for number, (owner, name, time) in enumerate(steps):
         topics.send(topic, [f"{number}-{one}" for one in range(10)])
         with monkeypatch.context() as patched:

@@ -218,6 +218,8 @@ class Archive:
     def make(self) -> None:
         """Make the directory, if there is none. Raises OSError."""
         self.files.create_dir(self.within(SEGMENTS), recursive=True)
+        # What a run did last before it was killed may not be on the disk yet, and is about to be relied on.
+        self.make_durable(self.within(SEGMENTS))
 
     def announce(self, segment: Segment) -> None:
         """Say which files a segment will have, before they are there. Raises OSError."""
@@ -235,6 +237,14 @@ class Archive:
             self.announce(segment)
         self.files.move(self._adding(segment.number), final)
         self.make_durable(posixpath.dirname(final))
+
+    def added(self, number: int) -> Segment | None:
+        """The segment of this number if it counts, whatever became of who has added it. Raises as ``segments``."""
+        path = self._segment_path(number)
+        if not self.has(path):
+            return None
+        self.make_durable(posixpath.dirname(path))
+        return self._segment(path)
 
     def forget_attempts(self) -> int:
         """Remove what attempts have left that came to no end; returns how many files. Raises OSError."""

@@ -12,12 +12,13 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING
 
-from orbitmq.client.errors import NoRouteError, OrbitMQError
+from orbitmq.client.errors import OrbitMQError
 from orbitmq.spark.edges import Edge, PerQueue, Side
 from orbitmq.spark.errors import OptionError
 from orbitmq.spark.offsets import described
 from orbitmq.spark.options import SourceOptions
 from orbitmq.spark.pipelines.archive.checking import in_words
+from orbitmq.spark.pipelines.archive.commits import Commits
 from orbitmq.spark.pipelines.archive.defaults import ARCHIVE_GROUP, EVERY_SECONDS, MAX_MESSAGES, RETRY_SECONDS
 from orbitmq.spark.pipelines.archive.directory import Archive, ArchiveError, Segment
 from orbitmq.spark.pipelines.archive.lock import locked
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from orbitmq.spark.pipelines.telling import Telling
 
 COMMIT_ALL_SECONDS = 300.0
-"""In between only what has changed is committed. A broker that crashed may have forgotten the rest."""
+"""In between only what brokers do not know is committed. One that crashed may have forgotten the rest."""
 PAUSE = 0.5
 """Seconds between two looks for queues that are away."""
 
@@ -154,7 +155,11 @@ def run(spark: SparkSession, job: ArchiveJob, telling: Telling) -> Summary:
         try:
             archiver.run()
         except KeyboardInterrupt:
+            archiver.conclude()
             telling.say(f"{archiver.rows:,} messages were archived in {archiver.segments} segments")
+            raise
+        except Exception:
+            archiver.conclude()
             raise
         finally:
             with contextlib.suppress(Exception):
@@ -219,10 +224,13 @@ class Archiver:
         self._job = job
         self._telling = telling
         self.queues = TopicQueues(job.source)
+        self._commits = Commits(job.source, job.group, telling)
         found = place.segments()
         self._number = found[-1].number + 1 if found else 1
         self._ends = place.ends()
         self._anew: frozenset[MessageQueue] = frozenset()
+        self._here: frozenset[MessageQueue] = frozenset()
+        """Queues that were there when they were last looked at, and are those that the archive knows."""
         self._away: set[MessageQueue] = set()
         self._committed_all_at = 0.0
         self._failing_since: float | None = None
@@ -238,7 +246,7 @@ class Archiver:
             self._follow(bounds)
         else:
             self._catch_up(bounds)
-        self._commit_all(bounds)
+        self._commit_all()
 
     def _catch_up(self, bounds: dict[MessageQueue, Bounds]) -> None:
         """Archive up to the ends that queues have now."""
@@ -267,12 +275,20 @@ class Archiver:
                 self._note_away(bounds)
                 self._meet(bounds)
                 if time.monotonic() - self._committed_all_at > COMMIT_ALL_SECONDS:
-                    self._commit_all(bounds)
+                    self._commit_all()
 
     # Queues come and go
 
     def _meet(self, bounds: Mapping[MessageQueue, Bounds], *, is_start: bool = False) -> None:
         """Take in queues that were not there before, and see that the others are the same."""
+        anew = begun_anew(self._ends, bounds)
+        # Of another queue of the same name nothing is archived: whatever happens, nobody may be told so.
+        self._here = frozenset(bounds) - anew
+        if not self._job.accept_recreated:
+            refuse_begun_anew(anew, self._ends, bounds)
+        self._anew |= anew
+        self._ends.update((queue, bounds[queue].min) for queue in anew)
+        self._here = frozenset(bounds)
         if is_start:
             starts = _starts(self._job, self.queues, self._ends, bounds)
         else:
@@ -281,13 +297,8 @@ class Archiver:
             # From here on it is archived: another run would find a later start.
             self._add(Segment(self._number, {queue: (start, start) for queue, start in starts.items()}, ()))
         self._ends.update(starts)
-        anew = begun_anew(self._ends, bounds)
-        if not self._job.accept_recreated:
-            refuse_begun_anew(anew, self._ends, bounds)
-        self._anew |= anew
-        self._ends.update((queue, bounds[queue].min) for queue in anew)
         if is_start:
-            self._commit_all(bounds)
+            self._commit_all()
 
     def _note_away(self, bounds: Mapping[MessageQueue, Bounds]) -> None:
         gone = self._ends.keys() - bounds.keys() - self._away
@@ -323,6 +334,7 @@ class Archiver:
         job = self._job
         found = plan(self._ends, bounds, targets, job.max_messages, self._anew)
         if found is None:
+            self._commits.tell(self._ends_here())
             return False
         if found.lost and job.fail_on_data_loss:
             raise ArchiveError(lost_sentence({queue: (lost,) for queue, lost in found.lost.items()}))
@@ -332,7 +344,7 @@ class Archiver:
         self._count(segment)
         if segment.missing:
             self._note_missing(in_words(segment.missing))
-        self._commit({queue: end for queue, (_, end) in segment.ranges.items()})
+        self._commits.tell(self._ends_here())
         return True
 
     def _round_or_later(self, bounds: Mapping[MessageQueue, Bounds], targets: Mapping[MessageQueue, int]) -> bool:
@@ -358,9 +370,10 @@ class Archiver:
         self._count(segment)
 
     def _count(self, segment: Segment) -> None:
-        self._number += 1
+        # The number last of these: a segment of which only a part was noted when the run ended is noted again.
         self._ends.update((queue, end) for queue, (_, end) in segment.ranges.items())
         self._anew -= segment.anew
+        self._number += 1
         self.segments += 1
         self.rows += segment.rows
         self.files += len(segment.files)
@@ -374,16 +387,23 @@ class Archiver:
 
     # What brokers are told
 
-    def _commit_all(self, bounds: Mapping[MessageQueue, Bounds]) -> None:
-        self._commit({queue: end for queue, end in self._ends.items() if queue in bounds})
+    def _ends_here(self) -> dict[MessageQueue, int]:
+        return {queue: end for queue, end in self._ends.items() if queue in self._here}
+
+    def _commit_all(self) -> None:
+        self._commits.tell_all(self._ends_here())
         self._committed_all_at = time.monotonic()
 
-    def _commit(self, ends: Mapping[MessageQueue, int]) -> None:
+    def conclude(self) -> None:
+        """Tell brokers what they do not know yet. For a run that comes to another end than its own."""
         try:
-            self.queues.cluster.commit(self._job.group, ends)
-        except NoRouteError as error:
-            # A topic was deleted a moment ago. Its next commit, if there is any, says the same and more.
-            self._telling.say(f"what is archived could not be committed: {error}")
+            segment = self._place.added(self._number)
+            if segment is not None:
+                # It counts; what ended the run came before that was noted here.
+                self._count(segment)
+            self._commits.tell_last(self._ends_here())
+        except (OrbitMQError, OSError) as error:
+            self._telling.say(f"what is archived could not be committed, which the next run does: {error}")
 
     def summary(self) -> Summary:
         return Summary(

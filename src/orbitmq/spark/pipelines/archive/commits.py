@@ -1,0 +1,88 @@
+"""What brokers are told of an archive: how far it is, committed to an ordinary consumer group.
+
+Brokers keep what they do not know to be archived (``archiveGroup``). So what one of them could not be told is told
+again until it knows, and a run that ends by Ctrl-C or an error says before it goes what it has not said yet: the
+next run would say it too, but nobody knows when that comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.client.config import ClientConfig, name_server_list
+from orbitmq.client.errors import BrokerError, NoRouteError
+from orbitmq.protocol.codes import ResponseCode
+from orbitmq.spark.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orbitmq.protocol.bodies import MessageQueue
+    from orbitmq.spark.options import SourceOptions
+    from orbitmq.spark.pipelines.telling import Telling
+
+LAST_SECONDS = 3.0
+"""How long brokers that do not answer are asked again by a run that ends: somebody waits for the end."""
+
+
+class Commits:
+    """Where one run has put the group in the queues."""
+
+    def __init__(self, source: SourceOptions, group: str, telling: Telling) -> None:
+        self._source = source
+        self._group = group
+        self._telling = telling
+        self._known: dict[MessageQueue, int] = {}
+        """What brokers have been told, and have confirmed."""
+
+    def tell(self, ends: Mapping[MessageQueue, int]) -> None:
+        """Commit those of the ends that brokers do not know yet. Raises OrbitMQError."""
+        self._commit(self._cluster, self._news(ends))
+
+    def tell_all(self, ends: Mapping[MessageQueue, int]) -> None:
+        """Commit all: a broker that crashed may have forgotten what it was told. Raises OrbitMQError."""
+        self._commit(self._cluster, ends)
+
+    def tell_last(self, ends: Mapping[MessageQueue, int]) -> None:
+        """``tell`` where a run ends before its time, which may not take long. Raises OrbitMQError."""
+        news = self._news(ends)
+        if not news:
+            return
+        # By connections of its own: what was interrupted may have been in the middle of using the others.
+        config = ClientConfig(name_servers=name_server_list(self._source.nameserver))
+        cluster = Cluster(config, min(LAST_SECONDS, self._source.retry_seconds))
+        try:
+            self._commit(cluster, news)
+        finally:
+            cluster.close()
+
+    @property
+    def _cluster(self) -> Cluster:
+        return Cluster.of(self._source.nameserver, retry_seconds=self._source.retry_seconds)
+
+    def _news(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        return {queue: end for queue, end in ends.items() if self._known.get(queue) != end}
+
+    def _commit(self, cluster: Cluster, ends: Mapping[MessageQueue, int]) -> None:
+        if not ends:
+            return
+        try:
+            cluster.commit(self._group, ends)
+        except (NoRouteError, BrokerError) as error:
+            if not _is_gone(error):
+                raise
+            topics = {queue.topic for queue in ends}
+            if len(topics) == 1:
+                # Deleted a moment ago. If it is there again when queues are next looked at, it is told again.
+                self._telling.say(f"what is archived could not be committed: {error}")
+                return
+            # Of the others nobody may be left behind.
+            for topic in sorted(topics):
+                self._commit(cluster, {queue: end for queue, end in ends.items() if queue.topic == topic})
+            return
+        self._known.update(ends)
+
+
+def _is_gone(error: NoRouteError | BrokerError) -> bool:
+    """Whether a topic is not there. One that is being deleted may still have a route to a broker without it."""
+    return isinstance(error, NoRouteError) or error.code == ResponseCode.TOPIC_NOT_EXIST
