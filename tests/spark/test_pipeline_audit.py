@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from archive_ends import PATIENCE, PipelineProcess
 from audit_ends import BROWSER, HOUR_MS, Planter, archive_of, browse, damaged_copy, now_ms, rows_of
 from orbitmq import Consumer, Message, Producer, TransactionProducer
 from orbitmq.client.tracing_records import ConsumeBegun, ConsumeEnded, ConsumeOutcome, MessageKind, Published
@@ -293,6 +295,40 @@ def test_the_command_says_what_is_wrong_and_exits_with_1(planted: Planter, tmp_p
     assert ran.json["duplicated"] == 1
     assert (tmp_path / "report" / "report.html").exists()
     assert "Traceback" not in ran.err
+
+
+def interrupted(home: Path, planted: Planter, moment: str, *options: object) -> list[str]:
+    """The lines of an audit that is ended by Ctrl-C when it has said something."""
+    what = ("--nameserver", planted.nameserver, "--topics", planted.topic, "--master", "local[2]", *options)
+    job = PipelineProcess(home, "audit", *what)
+    told = home / "console.log"
+    job.wait_until(lambda: moment in told.read_text(), what=moment, seconds=PATIENCE)
+    assert job.interrupt() == 130, told.read_text()
+    return told.read_text().splitlines()
+
+
+@pytest.mark.timeout(300)
+def test_an_audit_that_is_interrupted_is_complete_when_it_is_run_again(
+    found: Summary, spark: SparkSession, planted: Planter, home: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report"
+    for moment in ("Spark starts", "Traces are read"):
+        said = interrupted(tmp_path / moment, planted, moment, "--report", report)
+        assert said[-1] == "orbitmq: interrupted: it has changed nothing; run the same command again"
+        assert not re.search("Traceback|Exception|ERROR", "\n".join(said)), said
+        assert not (report / "report.html").exists()
+    again = audit(
+        spark,
+        nameserver=planted.nameserver,
+        topics=[planted.topic],
+        stuck_seconds=0,
+        lag_threshold=5,
+        report=str(report),
+    )
+    told = ("topics", "queues", "messages_in_logs", *FAULTS, "dead_letters")
+    assert {name: again.facts[name] for name in told} == {name: found.facts[name] for name in told}
+    assert rows_of(spark, report, "queues") == rows_of(spark, home / "report", "queues")
+    assert (report / "report.html").exists()
 
 
 def test_a_dry_run_says_what_would_be_read_and_starts_no_spark(planted: Planter, tmp_path: Path) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from archive_ends import PipelineProcess, wait_for
 from command import run_apart
 from orbitmq import Consumer, Message, Producer
 from orbitmq.client.errors import NoRouteError
 from orbitmq.spark.cluster import Cluster
-from orbitmq.spark.pipelines.declarative.job import EXAMPLES, init_project
+from orbitmq.spark.pipelines.declarative.job import EXAMPLES, failure_of, init_project
 from spark_ends import server
 
 if TYPE_CHECKING:
@@ -100,6 +102,17 @@ def alerts(spark: SparkSession, nameserver: str) -> list[dict[str, Any]]:
     return [json.loads(bytes(row.body)) for row in found.where("tags = 'dead-letter'").collect()]
 
 
+def interrupted(project: Path, nameserver: str, home: Path) -> None:
+    """A run that is ended by Ctrl-C, when it has begun to write."""
+    job = PipelineProcess(home, "run", project, "-n", nameserver, "--master", "local[2]")
+    wait_for(lambda: list(project.glob("warehouse/*/*.parquet")), "begun to write")
+    code = job.interrupt()
+    told = (home / "console.log").read_text()
+    assert code == 130, told
+    assert told.splitlines()[-1] == "orbitmq: interrupted: run the same command again to go on"
+    assert not re.search("Traceback|Exception|ERROR", told), told
+
+
 def ran(project: Path, nameserver: str, *more: str) -> dict[str, Any]:
     run = run_apart(
         "pipeline", "run", project, "-n", nameserver, "--json", "--master", "local[2]", *more, timeout=PATIENCE
@@ -110,10 +123,11 @@ def ran(project: Path, nameserver: str, *more: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(3 * PATIENCE)
-def test_every_example_runs_and_goes_on(own_nameserver: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_every_example_is_interrupted_and_goes_on(own_nameserver: str, spark: SparkSession, tmp_path: Path) -> None:
     project = tmp_path / "shop"
     init_project(project, EXAMPLES)
     first_messages(own_nameserver)
+    interrupted(project, own_nameserver, tmp_path / "job")
 
     told = ran(project, own_nameserver)
     assert told["completed"] == [
@@ -145,4 +159,16 @@ def test_what_spark_finds_wrong_is_a_sentence(own_nameserver: str, tmp_path: Pat
     run = run_apart("pipeline", "run", tmp_path / "shop", "-n", own_nameserver, "--dry-run", timeout=PATIENCE)
     assert run.code == 1
     assert "Traceback" not in run.err
-    assert "customers" in run.err.splitlines()[-1]
+    assert "'customers'" in run.err.splitlines()[-1]
+    assert "country" in run.err.splitlines()[-1]
+
+
+def test_the_flow_that_failed_first_is_named_with_its_reason() -> None:
+    after = "Failed to resolve flow due to upstream failure: 'spark_catalog.default.cities'.\nError: Failed to read"
+    first = (
+        "Failed to resolve flow: 'spark_catalog.default.customers'.\n"
+        "Error: [FIELD_NOT_FOUND] No such struct field `country` in `city`. SQLSTATE: 42704; line 2 pos 1;\n'P"
+    )
+    said = "the flow 'customers' failed: No such struct field `country` in `city`"
+    assert failure_of([after, first]) == said
+    assert failure_of(["Flow 'spark_catalog.default.customers' has FAILED."]).endswith("customers' has FAILED.")

@@ -65,6 +65,21 @@ def session(
 
     Raises SparkSourceError.
     """
+    return session_with(app_name, master, conf, remote=remote)
+
+
+def session_with(
+    app_name: str,
+    master: str | None,
+    conf: Mapping[str, object],
+    *,
+    remote: str | None = None,
+    stderr: int | None = None,
+) -> SparkSession:
+    """The same. A JVM that is started here has this file for its standard error, if one is given.
+
+    It is also that of the Python processes which the JVM starts.
+    """
     given = {name: _text(name, value) for name, value in conf.items()}
     if importlib.util.find_spec("pyspark") is None:
         raise SparkSourceError(NOT_INSTALLED)
@@ -74,7 +89,7 @@ def session(
         given["spark.master"] = master
     elif remote := remote or os.environ.get("SPARK_REMOTE"):
         return _remote(app_name, remote, given)
-    return _classic(app_name, given)
+    return _classic(app_name, given, stderr)
 
 
 def _text(name: str, value: object) -> str:
@@ -96,8 +111,9 @@ def _remote(app_name: str, remote: str, given: Mapping[str, str]) -> SparkSessio
         raise SparkSourceError(f"{what}: Spark Connect takes 'pip install \"pyspark[connect]\"'") from None
 
 
-def _classic(app_name: str, given: Mapping[str, str]) -> SparkSession:
+def _classic(app_name: str, given: Mapping[str, str], stderr: int | None) -> SparkSession:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     if SparkContext._active_spark_context is not None:
@@ -105,7 +121,9 @@ def _classic(app_name: str, given: Mapping[str, str]) -> SparkSession:
     if SparkContext._gateway is None:
         prepare_jvm(_is_local(given.get("spark.master") or master_said() or "local"))
         # Among these is what a JVM must be told before it starts. From then on it knows what everybody said.
-        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
+        settings = SparkConf(loadDefaults=False).setAll(list(given.items()))
+        gateway = None if stderr is None else launch_gateway(settings, {"stderr": stderr})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway, conf=settings)
     said = SparkConf()
     defaults = _defaults(given.get("spark.master") or said.get("spark.master") or "local[*]")
     builder = SparkSession.builder.appName(app_name)

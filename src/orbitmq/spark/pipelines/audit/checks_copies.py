@@ -36,7 +36,7 @@ def duplicated(messages: DataFrame) -> DataFrame:
         .agg(
             sf.count("*").alias("copies"),
             places.alias("places"),
-            sf.first("keys").alias("keys"),
+            sf.min("keys").alias("keys"),
             sf.min("store_timestamp").alias("first_time"),
             sf.max("store_timestamp").alias("last_time"),
         )

@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.spark.pipelines.declarative.project import SPEC_NAMES, find_spec, read_project
+from orbitmq.spark.pipelines.interruptible import interruptible
 from orbitmq.spark.pipelines.running import PipelineError, sentence_of, spark_errors, spark_job
 from orbitmq.spark.pipelines.telling import Summary, Telling, silent
 
@@ -38,7 +39,11 @@ libraries:
   - glob:
       include: transformations/**
 """
-_FLOW = re.compile(r"Flow (\S+) (?:is|has) (\w+)")
+_FLOW = re.compile(r"Flow '?([^\s']+)'? (?:is |has )?([A-Z]+)\b")
+_QUOTED = re.compile(r"'([^']+)'")
+_WHY = "\nError:"
+"""Between what happened to a flow and why, in Spark's events."""
+_UPSTREAM = "due to upstream failure"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,7 +95,11 @@ def run_project(
         os.environ["NAMESRV_ADDR"] = nameserver
     started = time.monotonic()
     with _connected(project, telling, master, conf or {}) as spark:
-        flows = _run(project, spark, refresh or Refresh(), dry_run, telling)
+        flows = interruptible(
+            lambda: _run(project, spark, refresh or Refresh(), dry_run, telling),
+            # Flows whose jobs are cancelled would be tried again.
+            spark.interruptAll,
+        )
     done = [name for name, state in flows.items() if state == "COMPLETED"]
     return Summary(
         f"pipeline {project.name}" + (" (dry run)" if dry_run else ""),
@@ -185,7 +194,7 @@ def _run(
     with telling.step("The pipeline is checked" if dry_run else "The pipeline runs"):
         for text in _texts(events):
             if match := _FLOW.match(text):
-                name, state = match[1].rsplit(".", 1)[-1], match[2]
+                name, state = _short(match[1]), match[2]
                 flows[name] = state
                 if state in {"COMPLETED", "FAILED"}:
                     telling.say(f"{name}: {state.lower()}")
@@ -200,12 +209,28 @@ def _texts(events: Iterator[dict[str, Any]]) -> Iterator[str]:
         for event in events:
             if found := event.get("pipeline_event_result"):
                 text = str(found.event.message)
-                if "FAILED" in text or "Error" in text:
+                if "FAILED" in text or _WHY in text:
                     failures.append(text)
                 yield text
     except Exception as error:
         # Spark's last word is only that the run has failed; the reason came before it.
-        raise PipelineError(sentence_of(Exception(failures[0])) if failures else sentence_of(error)) from error
+        raise PipelineError(failure_of(failures) if failures else sentence_of(error)) from error
+
+
+def failure_of(events: Sequence[str]) -> str:
+    """The sentence for the events of flows that failed: which flow it began with, and why it did."""
+    first = next((text for text in events if _UPSTREAM not in text), events[0])
+    what, _, why = first.partition(_WHY)
+    if not why.strip():
+        return sentence_of(Exception(what))
+    named = _QUOTED.search(what)
+    reason = sentence_of(Exception(why))
+    return f"the flow {_short(named[1])!r} failed: {reason}" if named else reason
+
+
+def _short(name: str) -> str:
+    """A flow's name without its catalog and database."""
+    return name.rsplit(".", maxsplit=1)[-1].strip("`")
 
 
 def _free_port() -> int:
