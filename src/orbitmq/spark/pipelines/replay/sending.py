@@ -110,7 +110,7 @@ class SendingTask:
 
 @contextlib.contextmanager
 def _until_interrupted(sending: PacedSending) -> Iterator[None]:
-    """Ctrl-C may come to this process too, as by a terminal's group. It stops to send; Spark ends it by its rules."""
+    """Ctrl-C may come to this process too, by a terminal. It stops to send, and Spark ends it by its own rules."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
