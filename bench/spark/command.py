@@ -88,9 +88,17 @@ def _run(
                 f"bench-sink-{number}" for number in range(plan.rounds + 1)
             ]
             systems = [stack.enter_context(orbitmq(Path(root) / "orbitmq", list(dict.fromkeys(topics))))]
+            filled: set[int] = set()
+            samples: dict[str, dict[str, list[Sample]]] = {}
+            report.samples = samples
             if with_kafka:
                 systems.append(stack.enter_context(kafka(Path(root) / "kafka")))
-            report.samples = _measured(chosen, plan, systems, tell)
+            for load in chosen:
+                try:
+                    samples[load.name] = _measured(load, plan, systems, filled, tell)
+                except PeerError as error:
+                    # What was measured before is not lost with it.
+                    skipped.append(f"{load.name}: {str(error).splitlines()[0]}")
     report.load_after = load_average()
     report.source_after = source_state()
     report.seconds = time.monotonic() - began
@@ -98,35 +106,33 @@ def _run(
 
 
 def _measured(
-    chosen: Sequence[Load], plan: Plan, systems: Sequence[System], tell: Callable[[str], None]
-) -> dict[str, dict[str, list[Sample]]]:
-    samples: dict[str, dict[str, list[Sample]]] = {}
-    filled: set[int] = set()
-    for load in chosen:
-        if load.verb != "sink" and load.size not in filled:
-            # Not before it is needed: a store directory is scanned with nothing else in it.
-            filled.add(load.size)
-            for system in systems:
-                tell(f"{system.name}: filling with {load.size} B")
-                with system.turn():
-                    rows = plan.rows[load.size]
-                    system.ask({"do": "sink", "topic": load.topic(), "rows": rows, "size": load.size})
-        # The round before the first warms up what this load runs through, and does not count.
-        for number in range(-1, plan.rounds):
-            tell(f"{load.name}: round {number + 1}" if number >= 0 else f"{load.name}: warming up")
-            # Who goes first changes, so that neither always finds caches and disk as the other left them.
-            for system in systems if number % 2 else reversed(systems):
-                if load.verb == "scan" and not system.store:
-                    continue
-                request = asked(load, plan, number=number, is_kafka=system.name == KAFKA, store=system.store)
-                with system.turn():
-                    answer = system.ask(request)
-                expected = plan.sink_rows if load.verb == "sink" else plan.rows[load.size]
-                if answer.rows != expected:
-                    raise PeerError(f"{system.name} gave {answer.rows} rows of {expected}: {load.name}")
-                if number >= 0:
-                    of_load = samples.setdefault(load.name, {each.name: [] for each in systems})
-                    of_load[system.name].append(_sample(load, answer))
+    load: Load, plan: Plan, systems: Sequence[System], filled: set[int], tell: Callable[[str], None]
+) -> dict[str, list[Sample]]:
+    """The rounds of one load, by system. ``filled`` are the sizes of rows that the systems have."""
+    samples: dict[str, list[Sample]] = {system.name: [] for system in systems}
+    if load.verb != "sink" and load.size not in filled:
+        # Not before it is needed: a store directory is scanned with nothing else in it.
+        filled.add(load.size)
+        for system in systems:
+            tell(f"{system.name}: filling with {load.size} B")
+            with system.turn():
+                rows = plan.rows[load.size]
+                system.ask({"do": "sink", "topic": load.topic(), "rows": rows, "size": load.size})
+    # The round before the first warms up what this load runs through, and does not count.
+    for number in range(-1, plan.rounds):
+        tell(f"{load.name}: round {number + 1}" if number >= 0 else f"{load.name}: warming up")
+        # Who goes first changes, so that neither always finds caches and disk as the other left them.
+        for system in systems if number % 2 else reversed(systems):
+            if load.verb == "scan" and not system.store:
+                continue
+            request = asked(load, plan, number=number, is_kafka=system.name == KAFKA, store=system.store)
+            with system.turn():
+                answer = system.ask(request)
+            expected = plan.sink_rows if load.verb == "sink" else plan.rows[load.size]
+            if answer.rows != expected:
+                raise PeerError(f"{system.name} gave {answer.rows} rows of {expected}: {load.name}")
+            if number >= 0:
+                samples[system.name].append(_sample(load, answer))
     return samples
 
 
