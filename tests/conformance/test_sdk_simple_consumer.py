@@ -129,7 +129,7 @@ def test_apaches_broker_brings_back_what_ours_handed_out(tmp_path: Path) -> None
                 sender.send(Message("Handed", str(number)))
         with SimpleConsumer(cluster.name_server, group="Hands") as consumer:
             consumer.subscribe("Handed")
-            messages = receive_all(consumer, 6, 5.0)
+            messages = receive_all(consumer, 6, 12.0)
             done = [message for message in messages if int(message.text()) % 2 == 0]
             consumer.ack(*done)
     store = tmp_path / "cluster" / BROKER_NAME

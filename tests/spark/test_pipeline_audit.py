@@ -312,7 +312,7 @@ def test_an_audit_that_is_interrupted_is_complete_when_it_is_run_again(
     found: Summary, spark: SparkSession, planted: Planter, home: Path, tmp_path: Path
 ) -> None:
     report = tmp_path / "report"
-    for moment in ("Spark starts", "Traces are read"):
+    for moment in ("Spark starts", "Traces are read") if os.environ.get("ORBITMQ_LONG") else ("Traces are read",):
         said = interrupted(tmp_path / moment, planted, moment, "--report", report)
         assert said[-1] == "orbitmq: interrupted: it has changed nothing; run the same command again"
         assert not re.search("Traceback|Exception|ERROR", "\n".join(said)), said
