@@ -123,9 +123,7 @@ def _bury(address: str, topic: str) -> None:
         wait_for(lambda: tried, "a message tried")
 
 
-@pytest.fixture(scope="module")
-def found(spark: SparkSession, planted: Planter, home: Path) -> Summary:
-    report = home / "report"
+def audited(spark: SparkSession, planted: Planter, report: Path) -> Summary:
     return audit(
         spark,
         nameserver=planted.nameserver,
@@ -134,6 +132,11 @@ def found(spark: SparkSession, planted: Planter, home: Path) -> Summary:
         lag_threshold=5,
         report=str(report),
     )
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession, planted: Planter, home: Path) -> Summary:
+    return audited(spark, planted, home / "report")
 
 
 def test_a_message_that_a_trace_tells_of_and_nobody_has_is_lost(
@@ -317,14 +320,7 @@ def test_an_audit_that_is_interrupted_is_complete_when_it_is_run_again(
         assert said[-1] == "orbitmq: interrupted: it has changed nothing; run the same command again"
         assert not re.search("Traceback|Exception|ERROR", "\n".join(said)), said
         assert not (report / "report.html").exists()
-    again = audit(
-        spark,
-        nameserver=planted.nameserver,
-        topics=[planted.topic],
-        stuck_seconds=0,
-        lag_threshold=5,
-        report=str(report),
-    )
+    again = audited(spark, planted, report)
     told = ("topics", "queues", "messages_in_logs", *FAULTS, "dead_letters")
     assert {name: again.facts[name] for name in told} == {name: found.facts[name] for name in told}
     assert rows_of(spark, report, "queues") == rows_of(spark, home / "report", "queues")

@@ -13,6 +13,7 @@ from orbitmq.protocol.crc import crc32
 from orbitmq.protocol.header import LANGUAGES_BY_NAME
 from orbitmq.protocol.names import TOPICS_CLOSED_TO_CLIENTS
 from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_PROPERTIES_SIZE
+from orbitmq.remoting.connection import MANY_FRAMES
 from orbitmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ _HEADER_AT = 8
 _STARTS = b'{"code":310,', b"\x01\x36"
 """How the headers of sends begin, in JSON as all clients write it and in binary. What begins otherwise is left to
 the general path, at no cost for requests that are no sends."""
-
-MANY = 128
-"""After so many answers they leave at once, so that the peer can work on them meanwhile."""
 
 
 class SendRuns:
@@ -75,7 +73,9 @@ class SendRuns:
 
         Returns how many bytes they have, and how many follow until there may be another one.
         """
-        if self._flow.refusal is not None or not data.startswith(_STARTS, _HEADER_AT):
+        if self._flow.refusal is not None:
+            return 0, len(data)
+        if not data.startswith(_STARTS, _HEADER_AT):
             return 0, self._until_next(data, 0)
         if self._topics.data_version is not self._version or self._queues.removals != self._removals:
             self._version, self._removals = self._topics.data_version, self._queues.removals
@@ -92,7 +92,7 @@ class SendRuns:
                     self._count_put(topic, queue_id, number, stored, number)
                 if answers:
                     connection.send(answers)
-                    if count >= MANY:
+                    if count >= MANY_FRAMES:
                         connection.flush()
                 total += size
             if size == len(data):

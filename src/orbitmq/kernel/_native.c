@@ -360,8 +360,6 @@ static PyObject *Runs_get_missing(Runs *self, void *Py_UNUSED(unused)) {
     return Py_NewRef(self->missing == NULL ? Py_None : self->missing);
 }
 
-static PyObject *Runs_get_lane_count(Runs *self, void *Py_UNUSED(unused)) { return PyLong_FromSsize_t(self->lane_count); }
-
 static PyMethodDef Runs_methods[] = {
     {"take", (PyCFunction)(void (*)(void))Runs_take, METH_FASTCALL, "Store the plain sends that data begins with."},
     {"add_lane", (PyCFunction)Runs_add_lane, METH_VARARGS, "Let sends to a queue be stored."},
@@ -371,14 +369,13 @@ static PyMethodDef Runs_methods[] = {
 
 static PyGetSetDef Runs_getset[] = {
     {"missing", (getter)Runs_get_missing, NULL, "The topic and queue whose lane the last run ended for.", NULL},
-    {"lane_count", (getter)Runs_get_lane_count, NULL, "How many queues have a lane.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyTypeObject RunsType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "orbitmq.kernel._native.SendRuns",
-    .tp_doc = "The compiled twin of orbitmq.kernel.plain.SendRuns.",
+    .tp_doc = "Stores plain sends to queues that have a lane.",
     .tp_basicsize = sizeof(Runs),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,

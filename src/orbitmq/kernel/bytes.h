@@ -6,6 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "written for little-endian machines: others have the general path"
+#endif
+
 static inline void put16(uint8_t *at, uint32_t value) { at[0] = value >> 8; at[1] = value; }
 static inline void put32(uint8_t *at, uint32_t value) { value = __builtin_bswap32(value); memcpy(at, &value, 4); }
 static inline void put64(uint8_t *at, uint64_t value) { value = __builtin_bswap64(value); memcpy(at, &value, 8); }
