@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 import json
 from typing import TYPE_CHECKING, Any
@@ -12,25 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import orbitmq.broker.send
-import orbitmq.broker.server
-from broker_ends import NOBODYS, running_broker
+from broker_ends import NOBODYS
+from kernel_lives import lives_of_both
 from orbitmq.kernel import SendRuns
 from orbitmq.protocol.codes import LanguageCode, RequestCode, SerializeType
 from orbitmq.protocol.command import Command
 from orbitmq.protocol.frame import encode_frame
-from orbitmq.testing import MemoryDisk
-from remoting_ends import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orbitmq.broker import Broker
-    from orbitmq.remoting import Connection
-
 pytestmark = pytest.mark.skipif(SendRuns is None, reason="the compiled kernel was not built: no C compiler")
 
-PORT = 12345
 END = Command(NOBODYS, 1 << 30).encode()
 HEADER = (
     b'{"code":310,"extFields":{"a":"shop","b":"orders","c":"TBW102","d":"4","e":"0","f":"0","g":"17","h":"0",'
@@ -44,17 +35,6 @@ DAMAGED = [
     b"\0\0\0\3" + bytes(20),
     b"\0\0\0\x20\2" + bytes(40),
 ]
-SETTINGS: dict[str, Any] = {
-    "mappedFileSizeCommitLog": 16384,
-    "mappedFileSizeConsumeQueue": 400,
-    "maxIndexNum": 200,
-    "maxHashSlotNum": 50,
-    "maxMessageSize": 4000,
-    "autoCreateTopicEnable": "true",
-    "timerWheelEnable": "false",  # its file is large, and timers are nothing for the kernel
-    "defaultTopicQueueNums": 2,
-}
-
 words = st.text('ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789 äß€\x01\x02"\\/\n', min_size=1, max_size=12)
 names = st.sampled_from(
     [
@@ -146,67 +126,6 @@ def sends(draw: st.DrawFn) -> Callable[[int], bytes]:
     return frame
 
 
-def plain_send(topic: str, queue_id: int) -> bytes:
-    ext_fields = {**dict(zip("acdfgh", ("shop", "TBW102", "4", "0", "17", "0"), strict=True)), "b": topic}
-    ext_fields |= {"e": str(queue_id), "i": "UNIQ_KEY\x01AB\x02"}
-    return Command(310, 7, ext_fields=ext_fields, body=b"first").encode()
-
-
-class _Numbered:
-    """Ids of messages that come without one, which are the same for both brokers."""
-
-    def __init__(self, *_: object) -> None:
-        self._numbers = itertools.count()
-
-    def __call__(self) -> str:
-        return f"MADE{next(self._numbers)}"
-
-
-def from_one_place(connection: Connection) -> None:
-    connection.state, connection.remote_address = bytes((127, 0, 0, 1, 0, 0, 0, 9)), "127.0.0.1:9"
-
-
-async def talk(broker: Broker, chunks: list[bytes]) -> bytes:
-    """What a broker answers to chunks, of which only the last may have it close the connection."""
-    reader, writer = await asyncio.open_connection(HOST, broker.port)
-    for chunk in chunks:
-        writer.write(chunk)
-        await asyncio.sleep(0)
-    with contextlib.suppress(OSError):  # the broker may have closed it already
-        writer.write_eof()
-    async with asyncio.timeout(10):
-        answers = await reader.read(-1)
-    writer.close()
-    return answers
-
-
-def contents(disk: MemoryDisk, directory: str) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    for number, name in enumerate(disk.list(directory)):
-        path = f"{directory}/{name}"
-        stat = disk.stat(path)
-        if stat is not None and stat.is_dir:
-            found |= contents(disk, path)
-        elif stat is not None:
-            # Index files are named by the moment at which their first entries were put.
-            found[f"{directory}/{number}" if directory.endswith("/index") else path] = disk.read(path)
-    return found
-
-
-async def life(chunks: list[list[bytes]]) -> tuple[list[bytes], list[dict[str, bytes]], tuple[int, ...]]:
-    """What a broker answers and stores, and what it has counted."""
-    disk = MemoryDisk()
-    async with running_broker(disk, store_port=PORT, **SETTINGS) as broker:
-        answers = []
-        for part in chunks:
-            answers.append(await talk(broker, part))
-            broker.clock.advance(10)  # type: ignore[attr-defined]
-        puts = broker.stats.puts
-        taken = puts.nums, puts.size, broker.store.dispatcher.position
-    stored = [contents(disk, f"/messages/{part}") for part in ("commitlog", "consumequeue", "index")]
-    return answers, stored, taken
-
-
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     lives=st.lists(
@@ -219,21 +138,15 @@ async def life(chunks: list[list[bytes]]) -> tuple[list[bytes], list[dict[str, b
 async def test_whatever_is_sent_is_stored_and_answered_alike(
     lives: list[tuple[list[Callable[[int], bytes]], bytes]], cuts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orbitmq.broker.server, "UniqueIdFactory", _Numbered)
-    monkeypatch.setattr(orbitmq.broker.server, "_note_born_host", from_one_place)
     opaques = itertools.count(1)
-    # The first message to a queue makes it.
-    parts = [[plain_send(topic, queue_id)] for topic in ("orders", "bills") for queue_id in range(2)]
+    parts = []
     for frames, end in lives:
         data = b"".join([frame(next(opaques)) for frame in frames])
         bounds = [0, *sorted({cut for cut in cuts if cut < len(data)}), len(data)]
         pieces = [data[start:stop] for start, stop in itertools.pairwise(bounds)]
         # In one piece: what a broker has not read when it closes would take its answers along.
         parts.append([*pieces[:-1], pieces[-1] + end])
-    monkeypatch.setattr(orbitmq.broker.send, "Kernel", SendRuns)
-    compiled = await life(parts)
-    monkeypatch.setattr(orbitmq.broker.send, "Kernel", None)
-    general = await life(parts)
-    assert compiled[0] == general[0]
-    assert compiled[2] == general[2]
-    assert compiled[1] == general[1]
+    compiled, general = await lives_of_both(monkeypatch, parts)
+    assert compiled.answers == general.answers
+    assert compiled.counted == general.counted
+    assert compiled.stored == general.stored

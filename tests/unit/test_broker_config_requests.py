@@ -48,10 +48,13 @@ class Asked:
         self.clock = ManualClock(1000)
         machine = Machine(lambda: "host", lambda: "10.0.0.5", lambda name: name, {}, "/home/me")
         self.settings, _ = load_settings(self.disk, CONF, machine=machine)
-        self.permission_changes = 0
+        self.changes = self.permission_changes = 0
         self.requests = ConfigRequests(
-            self.settings, self.disk, after_a_while, self.clock, self._permission_changed
+            self.settings, self.disk, after_a_while, self.clock, self._changed, self._permission_changed
         )
+
+    def _changed(self) -> None:
+        self.changes += 1
 
     def _permission_changed(self) -> None:
         self.permission_changes += 1
@@ -169,7 +172,7 @@ async def test_another_permission_is_told() -> None:
     asked = Asked()
     await asked.ask(UPDATE, b"deleteWhen=05\n")
     await asked.ask(UPDATE, b"brokerPermission=6\n")
-    assert asked.permission_changes == 0
+    assert (asked.changes, asked.permission_changes) == (2, 0)
     await asked.ask(UPDATE, b"brokerPermission=4\n")
     assert (asked.permission_changes, asked.settings.broker.broker_permission) == (1, 4)
 

@@ -27,7 +27,10 @@ log = logging.getLogger("orbitmq.broker")
 
 
 class ConfigRequests:
-    """Processors for settings. ``on_permission_change`` is called when ``brokerPermission`` is another one."""
+    """Processors for settings.
+
+    ``on_change`` is called when any were changed, and ``on_permission_change`` when ``brokerPermission`` was.
+    """
 
     def __init__(
         self,
@@ -35,12 +38,14 @@ class ConfigRequests:
         disk: Disk,
         run_blocking: RunBlocking,
         clock: Clock,
+        on_change: Callable[[], None],
         on_permission_change: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._disk = disk
         self._run_blocking = run_blocking
         self._clock = clock
+        self._on_change = on_change
         self._on_permission_change = on_permission_change
         self._one_at_a_time = asyncio.Lock()
         self.data_version = DataVersion(timestamp=clock.now_ms())
@@ -82,6 +87,7 @@ class ConfigRequests:
         await self._run_blocking(lambda: replace_conf(self._disk, path, properties))
         permission = settings.broker.broker_permission
         waiting = settings.become(wanted)
+        self._on_change()
         version = self.data_version
         self.data_version = DataVersion(version.counter + 1, version.state_version, self._clock.now_ms())
         log.info("settings changed: %s", ", ".join(f"{key}={value}" for key, value in asked.items()))

@@ -120,13 +120,17 @@ class ScheduleService:
             properties = with_property(properties, _DELAY, b"%d" % level.number)
         if b"TIMER_DEL" in properties:
             properties = without(properties, _TIMERS)
-        properties = with_place(properties, topic, queue_id)
-        self.offsets.setdefault(level.number, level.offset)
+        self.note_parked(level.number)
+        return SCHEDULE_TOPIC, level.number - 1, with_place(properties, topic, queue_id)
+
+    def note_parked(self, number: int) -> None:
+        """Messages of a level came, or are about to: it is looked at when the first one is due."""
+        level = self.levels[number]
+        self.offsets.setdefault(number, level.offset)
         if level.look_at is None:
             level.look_at = self._clock.now_ms() + level.delay_ms
             if self._is_running and level.look_at < self._wakes_at:
                 self._wake_at(level.look_at)
-        return SCHEDULE_TOPIC, level.number - 1, properties
 
     # Starting and stopping
 

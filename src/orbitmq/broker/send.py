@@ -136,12 +136,13 @@ class SendRequests:
         self._told = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
 
     def runs(self) -> SendRuns | None:
-        """What takes plain sends by the run; None if the kernel was not built, or this store needs more."""
+        """What takes sends by the run; None if the kernel was not built, or this store needs more."""
         if Kernel is None or not self._store.appender.runs.is_possible:
             return None
         return SendRuns(
-            Kernel, self._store, self._topics, self._stats, self._flow, self._answers, self._added, _KEPT_SYS_FLAGS
-        )
+            Kernel, self._config, self._store, self._topics, self._schedule, self._timer, self._transactions,
+            self._stats, self._flow, self._answers, self._added, _KEPT_SYS_FLAGS,
+        )  # fmt: skip
 
     @property
     def handlers(self) -> dict[int, Handler]:

@@ -1,8 +1,8 @@
-"""Sends that need nothing special, many at a time: which queues the compiled kernel may fill, and what it did.
+"""Sends in the shapes that most have, many at a time: which queues the compiled kernel may fill, and what it did.
 
-A broker gets most of its messages in one shape. The kernel stores these straight from what a connection received;
-everything here is done once for a run of them. A queue is open to it while nothing about its topic asks for a
-closer look, and until any topic changes.
+The kernel stores these straight from what a connection received, those that wait for a time, for a delay or for the
+end of a transaction too; everything here is done once for a run of them. A queue is open to it while nothing about
+its topic asks for a closer look, and until any topic changes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING
 
 from orbitmq.protocol.crc import crc32
 from orbitmq.protocol.header import LANGUAGES_BY_NAME
-from orbitmq.protocol.names import TOPICS_CLOSED_TO_CLIENTS
+from orbitmq.protocol.names import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TOPICS_CLOSED_TO_CLIENTS,
+    TRANSACTION_HALF_TOPIC,
+)
 from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_PROPERTIES_SIZE
 from orbitmq.remoting.connection import MANY_FRAMES
 from orbitmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
+from orbitmq.store.timer_wheel import MOST_IN_SLOT
 
 if TYPE_CHECKING:
+    from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.flow import SendFlow
+    from orbitmq.broker.schedule import ScheduleService
     from orbitmq.broker.stats import BrokerStats
+    from orbitmq.broker.timer import TimerService
     from orbitmq.broker.topics import TopicTable
+    from orbitmq.broker.transaction import Transactions
     from orbitmq.kernel._native import SendRuns as Kernel
     from orbitmq.protocol.hot_answers import SendAnswers
     from orbitmq.remoting import Connection
@@ -30,15 +40,23 @@ _STARTS = b'{"code":310,', b"\x01\x36"
 """How the headers of sends begin, in JSON as all clients write it and in binary. What begins otherwise is left to
 the general path, at no cost for requests that are no sends."""
 
+_WAITING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_HALF_TOPIC})
+_WRITTEN_BEHIND = b"REAL_", b"TIMER_", b"__transactionId__"
+"""What properties must not have in them for those of waiting messages to be put behind them as they are."""
+
 
 class SendRuns:
-    """Takes plain sends off what connections receive. Only where the kernel was built, and the store is for it."""
+    """Takes sends off what connections receive. Only where the kernel was built, and the store is for it."""
 
     def __init__(
         self,
         kernel: type[Kernel],
+        config: BrokerConfig,
         store: MessageStore,
         topics: TopicTable,
+        schedule: ScheduleService,
+        timer: TimerService | None,
+        transactions: Transactions,
         stats: BrokerStats,
         flow: SendFlow,
         answers: SendAnswers,
@@ -46,30 +64,66 @@ class SendRuns:
         kept_flags: int,
     ) -> None:
         """``added`` are the properties that every message gets, ``kept_flags`` what is kept of its sysFlag."""
+        self._kernel_type = kernel
+        self._config = config
+        self._store = store
         self._append = store.appender.runs.append
         self._queues = store.queues
         self._topics = topics
+        self._schedule = schedule
+        self._timer = timer
+        self._transactions = transactions
         self._count_put = stats.put
         self._flow = flow
-        self._kernel = kernel(
+        self._answers = answers
+        self._added = added
+        self._kept_flags = kept_flags
+        self.renew()
+
+    def renew(self) -> None:
+        """Go by the settings as they are now."""
+        config, store, answers = self._config, self._store, self._answers
+        levels = self._schedule.levels
+        is_usual = [*levels] == [*range(1, len(levels) + 1)]
+        self._kernel = self._kernel_type(
             languages=tuple(name.encode() for name in LANGUAGES_BY_NAME),
             json_parts=answers.json_parts,
             binary_parts=answers.binary_parts,
+            timed_json_parts=answers.timed_json_parts,
+            timed_binary_parts=answers.timed_binary_parts,
             language=answers.language,
             version=answers.version,
-            added=added,
+            added=self._added,
             store_host=store.log.store_host,
-            kept_flags=kept_flags,
+            kept_flags=self._kept_flags,
             max_body=store.config.max_message_size,
             max_properties=MAX_PROPERTIES_SIZE,
             is_indexing=store.index is not None,
             crc32=crc32,
+            broker_name=config.broker_name.encode(),
+            precision=store.config.timer_precision_ms,
+            longest=store.config.timer_max_delay_sec * 1000,
+            delays=tuple(level.delay_ms for level in levels.values()) if is_usual else (),
         )
-        self._version = topics.data_version
-        self._removals = store.queues.removals
+        self._version = self._topics.data_version
+        self._removals = self._queues.removals
+        self._waiting = self._kinds_of_waiting()
+
+    def _kinds_of_waiting(self) -> frozenset[str]:
+        """The topics under which messages may wait that the kernel stores."""
+        if any(text in self._added for text in _WRITTEN_BEHIND):
+            return frozenset()
+        waiting = {SCHEDULE_TOPIC}
+        # Where slots have a limit the wheel is asked for each message, and what is no ASCII is replaced in handles.
+        has_limit = self._store.config.timer_congest_num_each_slot < MOST_IN_SLOT
+        if self._timer is not None and not has_limit and self._config.broker_name.isascii():
+            waiting.add(TIMER_TOPIC)
+        if not self._config.reject_transaction_message:
+            waiting.add(TRANSACTION_HALF_TOPIC)
+        return frozenset(waiting)
 
     def take(self, connection: Connection, data: bytes) -> tuple[int, int]:
-        """Store the plain sends that ``data`` begins with and answer them.
+        """Store the sends that ``data`` begins with and answer them.
 
         Returns how many bytes they have, and how many follow until there may be another one.
         """
@@ -85,11 +139,13 @@ class SendRuns:
             taken = self._append(self._kernel, data, connection.state)
             if taken is None:
                 return total, len(data)
-            size, count, _, answers, runs, _, _, _ = taken
+            size, count, _, answers, runs, _, _, _, halves = taken
             if count:
-                for _, topic, queue_id, _, units, _, _, stored in runs:
+                for _, topic, queue_id, first, units, _, _, stored in runs:
                     number = len(units) // UNIT_SIZE
                     self._count_put(topic, queue_id, number, stored, number)
+                    if topic in _WAITING:
+                        self._note_waiting(topic, queue_id, first, units, halves)
                 if answers:
                     connection.send(answers)
                     if count >= MANY_FRAMES:
@@ -117,22 +173,42 @@ class SendRuns:
                 return at - start
         return size - start
 
-    def _open_lane(self, topic: str, queue_id: int) -> bool:
-        """Let the kernel fill a queue; False if messages to it have to be looked at."""
-        config = self._topics.configs.get(topic)
-        if (
-            config is None
-            or topic in TOPICS_CLOSED_TO_CLIENTS
-            or topic[0] == "%"
-            or config.attributes
-            or config.order
-            or queue_id >= config.write_queue_nums
-        ):
+    def _note_waiting(
+        self, topic: str, queue_id: int, first: int, units: bytes, halves: list[tuple[str, int]]
+    ) -> None:
+        """Messages were stored under a topic under which they wait."""
+        if topic == SCHEDULE_TOPIC:
+            self._schedule.note_parked(queue_id + 1)
+        elif topic == TRANSACTION_HALF_TOPIC:
+            self._transactions.note_prepared(halves, first, units)
+        elif self._timer is not None:
+            self._timer.note_parked()
+
+    def _open_lane(self, topic: str, queue_id: int, is_parking: bool, needs_queue: bool) -> bool:
+        """Let the kernel store messages for a place; False if they have to be looked at."""
+        if not (topic in self._waiting if is_parking else self._is_usual(topic, queue_id)):
             return False
         known = self._queues.topics.get(topic)
         queue = None if known is None else known.queues.get(queue_id)
-        if known is None or known.is_schedule or not isinstance(queue, ConsumeQueue):
-            # The first message to a queue makes it, which takes more than the kernel does.
-            return False
-        self._kernel.add_lane(topic, known.field, queue_id, MAGIC_V2 if known.version_2 else MAGIC_V1, queue)
+        if known is None or not isinstance(queue, ConsumeQueue):
+            # The first message to a queue makes it, which takes more than the kernel does. One that waits elsewhere
+            # needs none yet.
+            if needs_queue or queue is not None:
+                return False
+            self._kernel.add_lane(topic, topic.encode(), queue_id, 0, None, False)
+            return True
+        magic = MAGIC_V2 if known.version_2 else MAGIC_V1
+        self._kernel.add_lane(topic, known.field, queue_id, magic, queue, is_parking)
         return True
+
+    def _is_usual(self, topic: str, queue_id: int) -> bool:
+        """Whether nothing about a place asks for a closer look at what is sent there."""
+        config = self._topics.configs.get(topic)
+        return (
+            config is not None
+            and topic not in TOPICS_CLOSED_TO_CLIENTS
+            and topic[0] != "%"
+            and not config.attributes
+            and not config.order
+            and queue_id < config.write_queue_nums
+        )

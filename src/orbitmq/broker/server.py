@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import TypeVar
 
+    from orbitmq.broker.send_runs import SendRuns
     from orbitmq.broker.settings import BrokerSettings
     from orbitmq.remoting import Connection, Handler, ServerTls
     from orbitmq.store import Clock
@@ -102,6 +103,7 @@ class Broker:
         self._tls = tls
         self._timers: list[asyncio.Task[None]] = []
         self._server: RemotingServer | None = None
+        self._runs: SendRuns | None = None
         self._is_stopping = False
 
     # Where it is
@@ -225,8 +227,8 @@ class Broker:
         config = self.settings.broker
         sends = self._send_requests()
         handlers = self._handlers(sends)
-        runs = sends.runs()
-        log.debug("plain sends are stored by the %s", "general path" if runs is None else "compiled kernel")
+        self._runs = runs = sends.runs()
+        log.debug("sends are stored by the %s", "general path" if runs is None else "compiled kernel")
         vip = {code: handler for code, handler in handlers.items() if code not in MAIN_PORT_ONLY}
         self._server = RemotingServer(
             [
@@ -280,7 +282,14 @@ class Broker:
                 self.timer,
             ),
             GroupRequests(groups, offsets, config, self.writer, self.stats),
-            ConfigRequests(self.settings, self.disk, self._run_blocking, clock, self._permission_changed),
+            ConfigRequests(
+                self.settings,
+                self.disk,
+                self._run_blocking,
+                clock,
+                self._settings_changed,
+                self._permission_changed,
+            ),
             StatsRequests(self.stats),
             RuntimeInfo(self.settings, store, self.stats, self.schedule, self.timer, self.flow, clock),
             self.schedule,
@@ -301,6 +310,10 @@ class Broker:
             if self.topics.configs[name].attributes.get(QUEUE_TYPE) == BATCH_QUEUES:
                 self.store.queues.batch_topics.add(name)
         self.registration.topics_changed(names)
+
+    def _settings_changed(self) -> None:
+        if self._runs is not None:
+            self._runs.renew()
 
     def _permission_changed(self) -> None:
         self.topics.bump()

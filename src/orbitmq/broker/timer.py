@@ -156,9 +156,14 @@ class TimerService:
         if self._config.timer_congest_num_each_slot < MOST_IN_SLOT:
             slot = self.files.wheel.slot(out_ms)
             refuse_if_crowded(0 if slot is None else slot.waiting, self._config)
-        if self._is_running and self._wakes_at > now + RETRY_MS:
-            self._wake_at(now + RETRY_MS)
+        self.note_parked()
         return out_ms
+
+    def note_parked(self) -> None:
+        """Messages came, or are about to: they are entered soon."""
+        soon = self._clock.now_ms() + RETRY_MS
+        if self._is_running and self._wakes_at > soon:
+            self._wake_at(soon)
 
     # What is known of those that wait
 

@@ -28,10 +28,10 @@ from orbitmq.protocol.properties import find, with_property
 from orbitmq.remoting.processing import RequestRefusedError, fields_of, handler_of, refusal, success_with
 from orbitmq.store import AppendRefusedError, PutStatus
 from orbitmq.store.config import BrokerRole
-from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.consume_queue import UNIT, ConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.config_writer import ConfigWriter
@@ -173,6 +173,15 @@ class Transactions:
         if len(self._fresh) >= MOST_FRESH:
             self._fresh.clear()
         self._fresh[appended[0]] = appended[2]
+
+    def note_prepared(self, by_topic: Iterable[tuple[str, int]], first: int, units: bytes) -> None:
+        """Half messages were stored: how many for which topic, and their units in the queue from an offset on."""
+        for topic, count in by_topic:
+            self.counts.add(topic, count, count)
+        if len(self._fresh) >= MOST_FRESH:
+            self._fresh.clear()
+        for number, (physical, _, _) in enumerate(UNIT.iter_unpack(units), first):
+            self._fresh[physical] = number
 
     # Requests
 

@@ -13,10 +13,11 @@ def gather(
 Run: TypeAlias = tuple[ConsumeQueue, str, int, int, bytes, int, int, int]
 
 # Bytes of the frames that were taken, their number, the new position in the log's file, the answers, what each
-# queue got, hash and offset for each key in the index, and the offset of the last record.
-Taken: TypeAlias = tuple[int, int, int, bytes, list[Run], bytes, bytes, int]
+# queue got, hash and offset for each key in the index, the offset of the last record, and topics with the number of
+# half messages for each.
+Taken: TypeAlias = tuple[int, int, int, bytes, list[Run], bytes, bytes, int, list[tuple[str, int]]]
 
-# Stores plain sends to queues that have a lane.
+# Stores sends to queues that have a lane.
 class SendRuns:
     def __init__(
         self,
@@ -24,6 +25,8 @@ class SendRuns:
         languages: tuple[bytes, ...],
         json_parts: tuple[bytes, ...],
         binary_parts: tuple[bytes, ...],
+        timed_json_parts: tuple[bytes, ...],
+        timed_binary_parts: tuple[bytes, ...],
         language: int,
         version: int,
         added: bytes,
@@ -33,13 +36,21 @@ class SendRuns:
         max_properties: int,
         is_indexing: bool,
         crc32: Callable[..., int],
+        broker_name: bytes,
+        precision: int,
+        longest: int,
+        delays: tuple[int, ...],
     ) -> None: ...
-    # The topic and queue id for which the last run ended, because they have no lane.
+    # The topic and queue id for which the last run ended, because they have no lane, whether messages were to wait
+    # there, and whether a queue is needed.
     @property
-    def missing(self) -> tuple[str, int] | None: ...
-    def add_lane(self, topic: str, field: bytes, queue_id: int, magic: int, queue: ConsumeQueue) -> None: ...
+    def missing(self) -> tuple[str, int, bool, bool] | None: ...
+    # Without a queue a lane is for messages that wait elsewhere.
+    def add_lane(
+        self, topic: str, field: bytes, queue_id: int, magic: int, queue: ConsumeQueue | None, is_parking: bool, /
+    ) -> None: ...
     def clear_lanes(self) -> None: ...
-    # Stores the plain sends that data begins with, up to the first frame that is something else.
+    # Stores the sends that data begins with, up to the first frame that is something else.
     def take(
         self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, born_host: bytes, /
     ) -> Taken: ...

@@ -1,20 +1,21 @@
-/* Lanes: the queues that plain sends may go to, and what each gets in one run. */
+/* Lanes: the queues that sends may go to, and what each gets in one run. */
 #ifndef ORBITMQ_LANES_H
 #define ORBITMQ_LANES_H
 #include "bytes.h"
 
 typedef struct {
-    PyObject *queue; /* NULL: the place is free */
+    PyObject *queue; /* NULL: the place is free; None: there is no queue yet, but messages may wait for it elsewhere */
     PyObject *topic;
     PyObject *field; /* the topic with its length in front, as records have it */
     Py_ssize_t topic_size;
     int64_t queue_id;
+    int is_parking; /* for messages that wait for something, and not for what clients send to it */
     uint32_t hash;
     uint32_t magic;
     uint32_t prefix_hash; /* of the topic and "#", with which keys in the index begin */
     int is_touched;
-    int64_t first, next, stop, bytes;
-    int32_t code;
+    int64_t first, next, stop, bytes, code;
+    int64_t halves; /* half messages for this place in one run, which are in another lane */
     Pile units;
 } Lane;
 
@@ -24,30 +25,32 @@ typedef struct {
     Py_ssize_t lane_room, lane_count;
     Py_ssize_t *touched;
     Py_ssize_t touched_room, touched_count;
-    PyObject *languages, *added, *store_host, *json_parts, *binary_parts, *crc32;
+    PyObject *languages, *added, *store_host, *json_parts, *binary_parts, *timed_json_parts, *timed_binary_parts, *crc32;
+    PyObject *delays, *broker_name;
+    int64_t precision, longest;
     long language, version;
     int64_t kept_flags;
     Py_ssize_t max_body, max_properties;
     int is_indexing;
-    Pile answers, hashes, offsets, text;
+    Pile answers, hashes, offsets, text, behind, half_places;
     PyObject *missing;
 } Runs;
 
 static PyObject *name_next_offset, *name_end, *name_max_physical;
 
-static uint32_t lane_hash(const uint8_t *topic, Py_ssize_t size, int64_t queue_id) {
-    uint64_t hash = hash_on(17, topic, size);
+static uint32_t lane_hash(const uint8_t *topic, Py_ssize_t size, int64_t queue_id, int is_parking) {
+    uint64_t hash = hash_on(17 + is_parking, topic, size);
     hash = (hash ^ (uint64_t)queue_id * 0x9E3779B97F4A7C15ull) * 0xD6E8FEB86659FD93ull;
     return hash >> 32;
 }
 
-static Lane *find_lane(Runs *self, const uint8_t *topic, Py_ssize_t size, int64_t queue_id) {
+static Lane *find_lane(Runs *self, const uint8_t *topic, Py_ssize_t size, int64_t queue_id, int is_parking) {
     if (self->lane_room == 0) return NULL;
-    uint32_t hash = lane_hash(topic, size, queue_id);
+    uint32_t hash = lane_hash(topic, size, queue_id, is_parking);
     for (Py_ssize_t at = hash & (self->lane_room - 1);; at = (at + 1) & (self->lane_room - 1)) {
         Lane *lane = &self->lanes[at];
         if (lane->queue == NULL) return NULL;
-        if (lane->hash == hash && lane->queue_id == queue_id && lane->topic_size == size &&
+        if (lane->hash == hash && lane->queue_id == queue_id && lane->topic_size == size && lane->is_parking == is_parking &&
             memcmp(PyBytes_AS_STRING(lane->field) + PyBytes_GET_SIZE(lane->field) - size, topic, size) == 0)
             return lane;
     }
@@ -81,7 +84,8 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     PyObject *topic, *field, *queue;
     long long queue_id;
     unsigned int magic;
-    if (!PyArg_ParseTuple(args, "USLIO", &topic, &field, &queue_id, &magic, &queue)) return NULL;
+    int is_parking;
+    if (!PyArg_ParseTuple(args, "USLIOp", &topic, &field, &queue_id, &magic, &queue, &is_parking)) return NULL;
     Py_ssize_t size;
     const uint8_t *name = (const uint8_t *)PyUnicode_AsUTF8AndSize(topic, &size);
     if (name == NULL) return NULL;
@@ -89,7 +93,13 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "a lane is for a topic of ASCII and its field in records");
         return NULL;
     }
-    if (find_lane(self, name, size, queue_id) != NULL) Py_RETURN_NONE;
+    Lane *there = find_lane(self, name, size, queue_id, is_parking);
+    if (there != NULL) {
+        there->magic = magic;
+        Py_SETREF(there->field, Py_NewRef(field));
+        Py_SETREF(there->queue, Py_NewRef(queue));
+        Py_RETURN_NONE;
+    }
     if (2 * (self->lane_count + 1) > self->lane_room) {
         Py_ssize_t room = self->lane_room ? 2 * self->lane_room : 64;
         Lane *old = self->lanes, *lanes = PyMem_Calloc(room, sizeof(Lane));
@@ -107,7 +117,8 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     lane.field = Py_NewRef(field);
     lane.topic_size = size;
     lane.queue_id = queue_id;
-    lane.hash = lane_hash(name, size, queue_id);
+    lane.is_parking = is_parking;
+    lane.hash = lane_hash(name, size, queue_id, is_parking);
     lane.magic = magic;
     lane.prefix_hash = hash_on(hash_on(0, name, size), (const uint8_t *)"#", 1);
     place_lane(self, lane);

@@ -45,22 +45,27 @@ static inline int ends_with(const uint8_t *start, const uint8_t *end, const char
     return end - start >= size && memcmp(end - size, name, size) == 0;
 }
 
-/* 1 if the properties are those of a plain message with a unique key, whose known ones are then noted. */
+enum { NOT_OURS, AS_THEY_ARE, LOOK_CLOSER };
+
+/* Whether the properties are those of a message with a unique key, whose known ones are then noted, and are kept as
+ * they are. LOOK_CLOSER: if they are not those of a delay, a time or a transaction.
+ */
 static int scan_properties(const uint8_t *start, Py_ssize_t size, Known *known) {
     const uint8_t *end = start + size, *item = start;
+    int found = AS_THEY_ARE;
     Text *open = NULL; /* the known property whose value is being passed */
-    if (size == 0 || end[-1] != 2) return 0;
+    if (size == 0 || end[-1] != 2) return NOT_OURS;
     memset(known, 0, sizeof *known);
     for (const uint8_t *at = start; at < end; at++) {
         switch (*at) {
             case 'L':
-                if (ends_with(start, at, "DE", 2)) return 0;
+                if (ends_with(start, at, "DE", 2)) found = LOOK_CLOSER;
                 break;
             case 'A':
-                if (ends_with(start, at, "TR", 2)) return 0;
+                if (ends_with(start, at, "TR", 2)) found = LOOK_CLOSER;
                 break;
             case 2:
-                if (at > start && at[-1] == 1) return 0;
+                if (at > start && at[-1] == 1) return NOT_OURS;
                 if (open != NULL) {
                     open->size = at - open->at;
                     open = NULL;
@@ -71,9 +76,9 @@ static int scan_properties(const uint8_t *start, Py_ssize_t size, Known *known) 
                 Py_ssize_t name = at - item;
                 if (ends_with(start, at, "CLUSTER", 7) || ends_with(start, at, "MSG_REGION", 10) ||
                     ends_with(start, at, "POP_CK", 6) || ends_with(start, at, "_PRIORITY_", 10))
-                    return 0;
+                    return NOT_OURS;
                 if (ends_with(start, at, "UNIQ_KEY", 8)) {
-                    if (name != 8 || known->unique_key.at != NULL) return 0;
+                    if (name != 8 || known->unique_key.at != NULL) return NOT_OURS;
                     open = &known->unique_key;
                     open->at = at + 1;
                 } else if (name == 4 && memcmp(item, "TAGS", 4) == 0) {
@@ -89,12 +94,12 @@ static int scan_properties(const uint8_t *start, Py_ssize_t size, Known *known) 
                 break;
         }
     }
-    if (known->unique_key.at == NULL) return 0;
+    if (known->unique_key.at == NULL) return NOT_OURS;
     for (Py_ssize_t n = 0; n < known->unique_key.size; n++) {
         uint8_t byte = known->unique_key.at[n];
-        if (!((byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'))) return 0;
+        if (!((byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'))) return NOT_OURS;
     }
-    return 1;
+    return found;
 }
 
 #endif

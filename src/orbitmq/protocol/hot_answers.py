@@ -106,6 +106,16 @@ class SendAnswers:
         """
         return _around_places(self._binary)
 
+    @property
+    def timed_json_parts(self) -> tuple[bytes, ...]:
+        """The same with a handle in front of the queue offset."""
+        return _around_places(self._json_timed)
+
+    @property
+    def timed_binary_parts(self) -> tuple[bytes, ...]:
+        """The same with size and value of a handle behind the unique key."""
+        return _around_places(self._binary_timed)
+
     def encode(
         self,
         serialize_type: int,

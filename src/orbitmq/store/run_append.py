@@ -28,14 +28,14 @@ class RunAppender:
         self._gate = gate
 
     def append(self, kernel: SendRuns, data: bytes, born_host: bytes) -> Taken | None:
-        """Store the plain sends that data begins with; None if nothing can be stored in this way now."""
+        """Store the sends that data begins with; None if nothing can be stored in this way now."""
         log, dispatcher = self._log, self._dispatcher
         start = log.end
         if self._gate.reason is not None or dispatcher.fault is not None or dispatcher.position != start:
             return None
         now = self._clock.now_ms()
         taken = kernel.take(data, *log.writable_part(), now, born_host)
-        _, count, position, _, runs, hashes, offsets, last = taken
+        _, count, position, _, runs, hashes, offsets, last, _ = taken
         if count:
             log.advance(position, now)
             for queue, _, _, first, units, stop, code, _ in runs:

@@ -1,0 +1,118 @@
+"""Two brokers that are told the same: one stores with the compiled kernel, one without it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orbitmq.broker.send
+import orbitmq.broker.server
+from broker_ends import running_broker
+from orbitmq.kernel import SendRuns
+from orbitmq.protocol.command import Command
+from orbitmq.testing import MemoryDisk
+from remoting_ends import HOST
+
+if TYPE_CHECKING:
+    import pytest
+
+    from orbitmq.broker import Broker
+    from orbitmq.remoting import Connection
+
+PORT = 12345
+TOPICS = "orders", "bills"
+COMPARED = "commitlog", "consumequeue", "index"
+SETTINGS: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 16384,
+    "mappedFileSizeConsumeQueue": 400,
+    "maxIndexNum": 200,
+    "maxHashSlotNum": 50,
+    "maxMessageSize": 4000,
+    "autoCreateTopicEnable": "true",
+    "timerWheelEnable": "false",  # its file is large
+    "defaultTopicQueueNums": 2,
+}
+
+
+def plain_send(topic: str, queue_id: int) -> bytes:
+    ext_fields = {**dict(zip("acdfgh", ("shop", "TBW102", "4", "0", "17", "0"), strict=True)), "b": topic}
+    ext_fields |= {"e": str(queue_id), "i": "UNIQ_KEY\x01AB\x02"}
+    return Command(310, 7, ext_fields=ext_fields, body=b"first").encode()
+
+
+class Numbered:
+    """Ids of messages that come without one, which are the same for both brokers."""
+
+    def __init__(self, *_: object) -> None:
+        self._numbers = itertools.count()
+
+    def __call__(self) -> str:
+        return f"MADE{next(self._numbers)}"
+
+
+def from_one_place(connection: Connection) -> None:
+    connection.state, connection.remote_address = bytes((127, 0, 0, 1, 0, 0, 0, 9)), "127.0.0.1:9"
+
+
+async def talk(broker: Broker, chunks: list[bytes]) -> bytes:
+    """What a broker answers to chunks, of which only the last may have it close the connection."""
+    reader, writer = await asyncio.open_connection(HOST, broker.port)
+    for chunk in chunks:
+        writer.write(chunk)
+        await asyncio.sleep(0)
+    with contextlib.suppress(OSError):  # the broker may have closed it already
+        writer.write_eof()
+    async with asyncio.timeout(10):
+        answers = await reader.read(-1)
+    writer.close()
+    return answers
+
+
+def contents(disk: MemoryDisk, directory: str) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for number, name in enumerate(disk.list(directory)):
+        path = f"{directory}/{name}"
+        stat = disk.stat(path)
+        if stat is not None and stat.is_dir:
+            found |= contents(disk, path)
+        elif stat is not None:
+            # Index files are named by the moment at which their first entries were put.
+            found[f"{directory}/{number}" if directory.endswith("/index") else path] = disk.read(path)
+    return found
+
+
+class Life(NamedTuple):
+    """What a broker answered and stored, and what it has counted."""
+
+    answers: list[bytes]
+    counted: tuple[object, ...]
+    stored: list[dict[str, bytes]]
+
+
+async def _life(chunks: list[list[bytes]], more_settings: dict[str, object]) -> Life:
+    disk = MemoryDisk()
+    async with running_broker(disk, store_port=PORT, **SETTINGS | more_settings) as broker:
+        answers = []
+        for part in chunks:
+            answers.append(await talk(broker, part))
+            broker.clock.advance(10)  # type: ignore[attr-defined]
+        puts, halves = broker.stats.puts, broker.transactions.counts
+        counted = puts.nums, puts.size, broker.store.dispatcher.position, dict(broker.schedule.offsets)
+        counted = *counted, [halves.of(topic) for topic in TOPICS]
+    return Life(answers, counted, [contents(disk, f"/messages/{part}") for part in COMPARED])
+
+
+async def lives_of_both(
+    monkeypatch: pytest.MonkeyPatch, chunks: list[list[bytes]], **more_settings: object
+) -> tuple[Life, Life]:
+    """The same with the compiled kernel, and without it."""
+    monkeypatch.setattr(orbitmq.broker.server, "UniqueIdFactory", Numbered)
+    monkeypatch.setattr(orbitmq.broker.server, "_note_born_host", from_one_place)
+    # The first message to a queue makes it.
+    first = [[plain_send(topic, queue_id)] for topic in TOPICS for queue_id in range(2)]
+    monkeypatch.setattr(orbitmq.broker.send, "Kernel", SendRuns)
+    compiled = await _life(first + chunks, more_settings)
+    monkeypatch.setattr(orbitmq.broker.send, "Kernel", None)
+    return compiled, await _life(first + chunks, more_settings)
