@@ -7,10 +7,12 @@ import contextlib
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orbitmq.broker.pop_service
 import orbitmq.broker.send
 import orbitmq.broker.server
+import orbitmq.broker.timer
 from broker_ends import running_broker
-from orbitmq.kernel import SendRuns
+from orbitmq.kernel import AckRuns, Deliveries, SendRuns
 from orbitmq.protocol.command import Command
 from orbitmq.testing import MemoryDisk
 from remoting_ends import HOST
@@ -91,28 +93,49 @@ class Life(NamedTuple):
     stored: list[dict[str, bytes]]
 
 
-async def _life(chunks: list[list[bytes]], more_settings: dict[str, object]) -> Life:
+async def _life(chunks: list[list[bytes]], more_settings: dict[str, object], then_ms: int) -> Life:
     disk = MemoryDisk()
     async with running_broker(disk, store_port=PORT, **SETTINGS | more_settings) as broker:
         answers = []
         for part in chunks:
             answers.append(await talk(broker, part))
             broker.clock.advance(10)  # type: ignore[attr-defined]
+        if then_ms:
+            await _settle(broker, then_ms)
         puts, halves = broker.stats.puts, broker.transactions.counts
         counted = puts.nums, puts.size, broker.store.dispatcher.position, dict(broker.schedule.offsets)
-        counted = *counted, [halves.of(topic) for topic in TOPICS]
+        acknowledged = [broker.stats.view("GROUP_ACK_NUMS", f"{topic}@shop") for topic in TOPICS]
+        counted = *counted, [halves.of(topic) for topic in TOPICS], acknowledged
     return Life(answers, counted, [contents(disk, f"/messages/{part}") for part in COMPARED])
 
 
+async def _settle(broker: Broker, then_ms: int) -> None:
+    """Let time pass when everything is entered, and everything come that is due then."""
+    timer = broker.timer
+    assert timer is not None
+    async with asyncio.timeout(10):
+        while timer.behind_messages:
+            timer.note_parked()
+            await asyncio.sleep(0.01)
+        broker.clock.advance(then_ms)  # type: ignore[attr-defined]
+        while not timer.is_caught_up:
+            timer.note_parked()
+            await asyncio.sleep(0.01)
+
+
 async def lives_of_both(
-    monkeypatch: pytest.MonkeyPatch, chunks: list[list[bytes]], **more_settings: object
+    monkeypatch: pytest.MonkeyPatch, chunks: list[list[bytes]], then_ms: int = 0, **more_settings: object
 ) -> tuple[Life, Life]:
-    """The same with the compiled kernel, and without it."""
+    """The same with the compiled kernel, and without it. ``then_ms``: so much time passes at the end."""
     monkeypatch.setattr(orbitmq.broker.server, "UniqueIdFactory", Numbered)
     monkeypatch.setattr(orbitmq.broker.server, "_note_born_host", from_one_place)
     # The first message to a queue makes it.
     first = [[plain_send(topic, queue_id)] for topic in TOPICS for queue_id in range(2)]
     monkeypatch.setattr(orbitmq.broker.send, "Kernel", SendRuns)
-    compiled = await _life(first + chunks, more_settings)
+    monkeypatch.setattr(orbitmq.broker.timer, "Deliveries", Deliveries)
+    monkeypatch.setattr(orbitmq.broker.pop_service, "Kernel", AckRuns)
+    compiled = await _life(first + chunks, more_settings, then_ms)
     monkeypatch.setattr(orbitmq.broker.send, "Kernel", None)
-    return compiled, await _life(first + chunks, more_settings)
+    monkeypatch.setattr(orbitmq.broker.timer, "Deliveries", None)
+    monkeypatch.setattr(orbitmq.broker.pop_service, "Kernel", None)
+    return compiled, await _life(first + chunks, more_settings, then_ms)

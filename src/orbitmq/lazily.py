@@ -21,4 +21,8 @@ def lazy_module(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
+    package, _, child = name.rpartition(".")
+    if package:
+        # As an import does it: whoever imports it later by its whole name finds it there.
+        setattr(sys.modules[package], child, module)
     return module

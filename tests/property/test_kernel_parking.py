@@ -60,8 +60,10 @@ odd_wishes = st.lists(odd_items, max_size=3).map(
 
 
 @st.composite
-def sends(draw: st.DrawFn) -> bytes:
-    wish = draw(odd_wishes if draw(st.integers(0, 3)) == 0 else usual_wishes)
+def sends(draw: st.DrawFn, wishes: st.SearchStrategy[str] | None = None) -> bytes:
+    if wishes is None:
+        wishes = odd_wishes if draw(st.integers(0, 3)) == 0 else usual_wishes
+    wish = draw(wishes)
     key = f"UNIQ_KEY\x01{draw(st.text('0123456789ABCDEF', min_size=1, max_size=32))}\x02"
     tags = draw(st.sampled_from(["", "TAGS\x01paid\x02KEYS\x01k1 k2\x02"]))
     fields = dict(zip("acdgh", ("shop", "TBW102", "4", "1700000000000", "0"), strict=True))
@@ -117,6 +119,29 @@ async def test_settings_count_for_both(
 ) -> None:
     chunks = [[b"".join(frames)] for frames in parts]
     compiled, general = await lives_of_both(monkeypatch, chunks, **setting)
+    assert compiled.answers == general.answers
+    assert compiled.counted == general.counted
+    assert compiled.stored == general.stored
+
+
+soon = st.one_of(
+    st.integers(T0 + 900, T0 + 4000).map(lambda time: f"TIMER_DELIVER_MS\x01{time}\x02"),
+    st.sampled_from(["TIMER_DELAY_SEC\x012\x02", "TIMER_DELAY_MS\x011500\x02TAGS\x01\x02", "äöü\x01ß\x02"]),
+    st.just("TIMER_DELAY_MS\x011500\x02TIMER_ENQUEUE_MS\x017\x02"),
+    st.just("TIMER_DELAY_MS\x011500\x02TAGS\x01a\x02TAGS\x01b\x02"),
+    st.just("TIMER_DELAY_MS\x011500\x02UNIQ_KEY\x01other\x02"),
+)
+
+
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=25,
+)
+@given(parts=st.lists(st.lists(sends(soon), min_size=1, max_size=20), min_size=1, max_size=2))
+async def test_what_is_due_is_delivered_alike(parts: list[list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = [[b"".join(frames)] for frames in parts]
+    compiled, general = await lives_of_both(monkeypatch, chunks, 10_000, timerWheelEnable="true")
     assert compiled.answers == general.answers
     assert compiled.counted == general.counted
     assert compiled.stored == general.stored

@@ -10,7 +10,7 @@ from orbitmq.settings import Int64, setting
 PROCESSORS = os.cpu_count() or 1
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False)
 class KeptBrokerSettings:
     """What is about threads and buffers that are not there, or about what a broker here does not do."""
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.ack_runs import AckRuns
 from orbitmq.broker.flush_soon import FlushSoon
 from orbitmq.broker.notification import Notifications
 from orbitmq.broker.pop import PopRequests
@@ -18,6 +19,7 @@ from orbitmq.broker.pop_offsets import PopOffsets
 from orbitmq.broker.pop_orders import PopOrders
 from orbitmq.broker.pop_peek import PopPeeks
 from orbitmq.broker.pop_revive import ReviveService
+from orbitmq.kernel import AckRuns as Kernel
 from orbitmq.store import StoreError
 from orbitmq.store.config_json import CONSUMER_OFFSETS
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.pop_checkpoints import Timer
     from orbitmq.broker.registration import Registration
     from orbitmq.broker.stats import BrokerStats
+    from orbitmq.broker.timer import TimerService
     from orbitmq.broker.topics import TopicTable
     from orbitmq.remoting import Handler
     from orbitmq.store import Clock
@@ -59,6 +62,7 @@ class PopService:
     ) -> None:
         store = service.store
         self._service = service
+        self._stats = stats
         self._offsets = offsets
         self._writer = writer
         self.orders = PopOrders(writer, topics, groups, clock)
@@ -89,6 +93,13 @@ class PopService:
     @property
     def handlers(self) -> dict[int, Handler]:
         return {code: handler for part in self._parts for code, handler in part.handlers.items()}
+
+    def ack_runs(self, topics: TopicTable, timer: TimerService | None) -> AckRuns | None:
+        """What takes acknowledgements by the run; None if the kernel was not built, or nothing is popped here."""
+        journal, store = self.journal, self._service.store
+        if Kernel is None or journal is None or timer is None or not store.appender.runs.is_possible:
+            return None
+        return AckRuns(Kernel, store, topics, timer, journal, self.places, self._stats)
 
     def load(self) -> None:
         """Take over what lies on the disk. Raises StoreError."""

@@ -20,7 +20,6 @@ from orbitmq.protocol.names import (
 from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_PROPERTIES_SIZE
 from orbitmq.remoting.connection import MANY_FRAMES
 from orbitmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
-from orbitmq.store.timer_wheel import MOST_IN_SLOT
 
 if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
@@ -34,11 +33,6 @@ if TYPE_CHECKING:
     from orbitmq.protocol.hot_answers import SendAnswers
     from orbitmq.remoting import Connection
     from orbitmq.store import MessageStore
-
-_HEADER_AT = 8
-_STARTS = b'{"code":310,', b"\x01\x36"
-"""How the headers of sends begin, in JSON as all clients write it and in binary. What begins otherwise is left to
-the general path, at no cost for requests that are no sends."""
 
 _WAITING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_HALF_TOPIC})
 _WRITTEN_BEHIND = b"REAL_", b"TIMER_", b"__transactionId__"
@@ -115,22 +109,16 @@ class SendRuns:
             return frozenset()
         waiting = {SCHEDULE_TOPIC}
         # Where slots have a limit the wheel is asked for each message, and what is no ASCII is replaced in handles.
-        has_limit = self._store.config.timer_congest_num_each_slot < MOST_IN_SLOT
-        if self._timer is not None and not has_limit and self._config.broker_name.isascii():
+        if self._timer is not None and self._timer.has_no_limits and self._config.broker_name.isascii():
             waiting.add(TIMER_TOPIC)
         if not self._config.reject_transaction_message:
             waiting.add(TRANSACTION_HALF_TOPIC)
         return frozenset(waiting)
 
-    def take(self, connection: Connection, data: bytes) -> tuple[int, int]:
-        """Store the sends that ``data`` begins with and answer them.
-
-        Returns how many bytes they have, and how many follow until there may be another one.
-        """
+    def take(self, connection: Connection, data: bytes) -> int:
+        """Store the sends that ``data`` begins with and answer them; returns how many bytes they have."""
         if self._flow.refusal is not None:
-            return 0, len(data)
-        if not data.startswith(_STARTS, _HEADER_AT):
-            return 0, self._until_next(data, 0)
+            return 0
         if self._topics.data_version is not self._version or self._queues.removals != self._removals:
             self._version, self._removals = self._topics.data_version, self._queues.removals
             self._kernel.clear_lanes()
@@ -138,7 +126,7 @@ class SendRuns:
         while True:
             taken = self._append(self._kernel, data, connection.state)
             if taken is None:
-                return total, len(data)
+                return total
             size, count, _, answers, runs, _, _, _, halves = taken
             if count:
                 for _, topic, queue_id, first, units, _, _, stored in runs:
@@ -151,27 +139,10 @@ class SendRuns:
                     if count >= MANY_FRAMES:
                         connection.flush()
                 total += size
-            if size == len(data):
-                return total, 0
             missing = self._kernel.missing
             if missing is None or not self._open_lane(*missing):
-                # One that is special is mostly among others of its kind, and looking at each would be for nothing.
-                is_send = data.startswith(_STARTS, size + _HEADER_AT)
-                return total, len(data) - size if is_send else self._until_next(data, size)
+                return total
             data = data[size:]
-
-    @staticmethod
-    def _until_next(data: bytes, start: int) -> int:
-        """How many bytes there are from one frame to the next that looks like a send, or to the end."""
-        at, size = start, len(data)
-        while size - at > _HEADER_AT:
-            length = int.from_bytes(data[at : at + 4], "big")
-            at += 4 + length
-            if length < 4 or at >= size:
-                break
-            if data.startswith(_STARTS, at + _HEADER_AT):
-                return at - start
-        return size - start
 
     def _note_waiting(
         self, topic: str, queue_id: int, first: int, units: bytes, halves: list[tuple[str, int]]

@@ -39,6 +39,7 @@ from orbitmq.broker.send import SendRequests
 from orbitmq.broker.send_back import SendBackRequests
 from orbitmq.broker.stats import BrokerStats
 from orbitmq.broker.stats_requests import StatsRequests
+from orbitmq.broker.taking import Takers
 from orbitmq.broker.timer import TimerService
 from orbitmq.broker.timer_counts import TimerCounts
 from orbitmq.broker.timer_requests import TimerRequests
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import TypeVar
 
-    from orbitmq.broker.send_runs import SendRuns
     from orbitmq.broker.settings import BrokerSettings
     from orbitmq.remoting import Connection, Handler, ServerTls
     from orbitmq.store import Clock
@@ -103,7 +103,7 @@ class Broker:
         self._tls = tls
         self._timers: list[asyncio.Task[None]] = []
         self._server: RemotingServer | None = None
-        self._runs: SendRuns | None = None
+        self._takers: Takers | None = None
         self._is_stopping = False
 
     # Where it is
@@ -227,8 +227,8 @@ class Broker:
         config = self.settings.broker
         sends = self._send_requests()
         handlers = self._handlers(sends)
-        self._runs = runs = sends.runs()
-        log.debug("sends are stored by the %s", "general path" if runs is None else "compiled kernel")
+        self._takers = takers = self._takers_of(sends)
+        log.debug("sends are stored by the %s", "general path" if takers is None else "compiled kernel")
         vip = {code: handler for code, handler in handlers.items() if code not in MAIN_PORT_ONLY}
         self._server = RemotingServer(
             [
@@ -239,9 +239,14 @@ class Broker:
             tls=self._tls,
             on_open=_note_born_host,
             on_close=self._connection_closed,
-            taker=None if runs is None else runs.take,
+            taker=None if takers is None else takers.take,
         )
         await self._server.start()
+
+    def _takers_of(self, sends: SendRequests) -> Takers | None:
+        """What the compiled kernel takes; None if it was not built, or this store needs more."""
+        runs = sends.runs()
+        return None if runs is None else Takers(runs, self.pop.ack_runs(self.topics, self.timer))
 
     def _send_requests(self) -> SendRequests:
         config = self.settings.broker
@@ -312,8 +317,8 @@ class Broker:
         self.registration.topics_changed(names)
 
     def _settings_changed(self) -> None:
-        if self._runs is not None:
-            self._runs.renew()
+        if self._takers is not None:
+            self._takers.renew()
 
     def _permission_changed(self) -> None:
         self.topics.bump()

@@ -152,15 +152,15 @@ class BrokerStats:
         """A message was given up for a group."""
         self.add(DLQ_PUT_NUMS, f"{topic}@{group}")
 
-    def add(self, name: str, key: str, value: int = 1) -> None:
-        """Count something that happens rarely."""
+    def add(self, name: str, key: str, value: int = 1, times: int = 1) -> None:
+        """Count something that happens rarely, or happened so many times with these values together."""
         counter = self._rare.get((name, key))
         if counter is None:
             if self._count >= self._max_counters:
                 return
             self._count += 1
             counter = self._rare[name, key] = Counter()
-        counter.times += 1
+        counter.times += times
         counter.nums += value
 
     def fell_behind(self, group: str, topic: str, queue_id: int, size: int, ms: int) -> None:

@@ -20,7 +20,9 @@ from orbitmq.broker.timer_counts import waiting_by_topic
 from orbitmq.broker.timer_messages import DELIVERED_AT_ONCE, TimerMessages, takes_back
 from orbitmq.broker.timer_parking import delivery_time, illegal, refuse_if_crowded, rolling_slot
 from orbitmq.broker.timer_rates import TimerRates
+from orbitmq.broker.timer_runs import TimerRuns
 from orbitmq.broker.timer_slot import DueSlot
+from orbitmq.kernel import Deliveries
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.java import string_hash
 from orbitmq.protocol.names import TIMER_TOPIC
@@ -94,6 +96,7 @@ class TimerService:
             roll_slots = WINDOW - BLANK_SLOTS
         self._roll_slots = roll_slots
         self.files = TimerFiles(store.disk, config)
+        self._runs = self._kernel_runs()
         self.read_time_ms = 0
         """Everything in slots before this was delivered."""
         self.write_time_ms = 0
@@ -119,6 +122,12 @@ class TimerService:
         self._wakes_at = 0
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._saving: asyncio.Task[None] | None = None
+
+    def _kernel_runs(self) -> TimerRuns | None:
+        """What delivers by the run; None if the kernel was not built, or this store needs more."""
+        if Deliveries is None or not self._store.appender.runs.is_possible:
+            return None
+        return TimerRuns(Deliveries, self._store, self.files.log, self._messages.note)
 
     # Parking
 
@@ -153,11 +162,16 @@ class TimerService:
         # A slot is delivered when it is over; what is for its very beginning belongs to the one before.
         out_ms = (deliver_ms - 1) // precision * precision
         # Mostly there is no limit but that of the number itself, and no need to look into the wheel.
-        if self._config.timer_congest_num_each_slot < MOST_IN_SLOT:
+        if not self.has_no_limits:
             slot = self.files.wheel.slot(out_ms)
             refuse_if_crowded(0 if slot is None else slot.waiting, self._config)
         self.note_parked()
         return out_ms
+
+    @property
+    def has_no_limits(self) -> bool:
+        """Whether slots take as many messages as there are."""
+        return self._config.timer_congest_num_each_slot >= MOST_IN_SLOT
 
     def note_parked(self) -> None:
         """Messages came, or are about to: they are entered soon."""
@@ -441,6 +455,14 @@ class TimerService:
 
     def _deliver_some(self, due: DueSlot, most: int, most_bytes: int) -> tuple[int, int]:
         """Deliver the oldest messages; returns how many, and the sizes of their records. Raises StoreError."""
+        if self._runs is not None and not due.takes_back:
+            positions = due.next_positions(most)
+            count, size = self._runs.deliver(positions, most_bytes)
+            if count:
+                due.drop_oldest(count)
+                self._in_part[due.time_ms] = positions[count - 1]
+                self._is_changed = True
+                return count, size
         units = () if due.takes_back else due.oldest_many(most)
         messages, places = self._messages.plain_ones(units, most_bytes)
         if not messages:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from orbitmq.broker.waiting_counts import WaitingCounts
+from orbitmq.lazily import lazy_module
 from orbitmq.protocol.bodies import TimerMetricsSerializeWrapper
 from orbitmq.store.config_json import TIMER_METRICS
 from orbitmq.store.timer_log import DELETE
@@ -15,9 +14,13 @@ from orbitmq.store.timer_log import DELETE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import numpy as np
+
     from orbitmq.broker.config_writer import ConfigWriter
     from orbitmq.store import Clock
     from orbitmq.store.timer_log import TimerLog
+else:
+    np = lazy_module("numpy")
 
 
 class TimerCounts(WaitingCounts[TimerMetricsSerializeWrapper]):

@@ -170,18 +170,19 @@ class TimerMessages:
         """
         bulk = self._store.append_many(messages)
         for share in bulk.shares:
-            self._note(share.topic, share.queue_id, share.count, share.size)
+            self.note(share.topic, share.queue_id, share.count, share.size)
         if bulk.count:
             return bulk.count
         message = messages[0]
         size, refusal = append_one(self._store, message)
         if refusal is None:
-            self._note(message.topic, message.queue_id, 1, size)
+            self.note(message.topic, message.queue_id, 1, size)
         else:
             _log_refusal(message.topic, refusal)
         return 1
 
-    def _note(self, topic: str, queue_id: int, count: int, size: int) -> None:
+    def note(self, topic: str, queue_id: int, count: int, size: int) -> None:
+        """So many messages came out of the timer and went there, with records of so many bytes."""
         self._rates.delivered += count
         self._stats.put(topic, queue_id, count, size, count)
         self._counts.add(topic, -count, count)

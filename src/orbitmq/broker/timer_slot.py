@@ -7,9 +7,10 @@ import collections
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.real_place import REAL_TOPIC
+from orbitmq.kernel import follow
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.properties import find
-from orbitmq.store.timer_log import DELETE, NO_UNIT, ROLL
+from orbitmq.store.timer_log import NO_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,22 +41,22 @@ class DueSlot:
 
     def collect(self, most: int) -> bool:
         """Follow the chain for so many units; True if that was all."""
-        link_at, append = self._log.link, self._units.append
-        position, skip_to = self._next, self._skip_to
-        for _ in range(most):
-            link = link_at(position)
-            if link is None:
+        while most > 0:
+            file = self._log.file_at(self._next)
+            if file is not None:
+                found, self._next, passed = follow(*file, self._next, self._skip_to, most)
+                self._units.frombytes(found)
+                most -= passed
+                if passed:
+                    continue
+            # The end of the chain, or one that takes another back.
+            unit = self._log.unit(self._next)
+            if unit is None:
                 self._next = NO_UNIT
                 return True
-            previous, magic = link
-            if magic & (DELETE | ROLL) == DELETE:
-                unit = self._log.unit(position)
-                assert unit is not None, "a unit has a link"
-                self.markers.append(unit)
-            elif position > skip_to:
-                append(position)
-            position = previous
-        self._next = position
+            self.markers.append(unit)
+            self._next = unit.previous
+            most -= 1
         return False
 
     def __len__(self) -> int:
@@ -67,9 +68,14 @@ class DueSlot:
 
     def oldest_many(self, most: int) -> Iterator[tuple[int, TimerUnit | None]]:
         """The units that are to be delivered next, with their positions."""
+        positions = self.next_positions(most)
+        return zip(positions, map(self._log.unit, positions), strict=True)
+
+    def next_positions(self, most: int) -> array.array[int]:
+        """The positions of the units that are to be delivered next."""
         positions = self._units[-most:]
         positions.reverse()
-        return zip(positions, map(self._log.unit, positions), strict=True)
+        return positions
 
     def drop_oldest(self, count: int = 1) -> None:
         del self._units[len(self._units) - count :]

@@ -1,13 +1,17 @@
-"""The root of the command: its options, and its verbs, of which the one that is typed is loaded."""
+"""What the ``orbitmq`` command runs: the verb that is typed is loaded, and nothing else."""
+
+from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
+from orbitmq.cli.server_options import plain_arguments
 
-from orbitmq import __version__
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import typer
 
 VERBS = {
     "quickstart": "orbitmq.cli.quickstart:quickstart",
@@ -22,46 +26,43 @@ VERBS = {
     "outbox": "orbitmq.cli.outbox:outbox_app",
     "pipeline": "orbitmq.cli.pipeline:pipeline_app",
     "sql": "orbitmq.cli.sql:sql",
+    "bench": "orbitmq.cli.bench:bench_app",
 }
 """What is behind each verb. A broker need not wait for the code that verifies stores, nor the other way round."""
+
+SERVERS = frozenset({"serve", "nameserver", "broker"})
+"""Verbs that start without Typer where they can."""
 
 
 def app_with(verbs: Iterable[str]) -> typer.Typer:
     """The command, with these verbs."""
-    app = typer.Typer(
-        name="orbitmq",
-        help="OrbitMQ: a message queue that is RocketMQ at every seam.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(options)
-    for verb in verbs:
-        module, name = VERBS[verb].split(":")
-        action: Any = getattr(importlib.import_module(module), name)
-        if isinstance(action, typer.Typer):
-            app.add_typer(action, name=verb)
-        else:
-            app.command(verb)(action)
-    return app
+    from orbitmq.cli.root import make_app  # noqa: PLC0415 - most of the time that a server takes to start
+
+    return make_app((verb, VERBS[verb]) for verb in verbs)
 
 
 def main() -> None:
     """What the ``orbitmq`` command runs."""
     typed = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if typed in SERVERS and sys.argv[1] == typed and run_plainly(typed, sys.argv[2:]):
+        return
     # A word that is no verb gets the list of those there are.
     app_with([typed] if typed in VERBS else VERBS)()
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"orbitmq {__version__}")
-        raise typer.Exit
+def run_plainly(verb: str, words: Sequence[str]) -> bool:
+    """Run a server; False if its command line is for Typer."""
+    module, name = VERBS[verb].split(":")
+    action = getattr(importlib.import_module(module), name)
+    arguments = plain_arguments(action, words)
+    if arguments is None:
+        return False
+    try:
+        action(**arguments)
+    except RuntimeError as error:
+        from typer import Exit  # noqa: PLC0415
 
-
-def options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
-    ] = False,
-) -> None:
-    """OrbitMQ: a message queue that is RocketMQ at every seam."""
+        if not isinstance(error, Exit):
+            raise
+        sys.exit(error.exit_code)
+    return True

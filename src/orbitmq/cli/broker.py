@@ -3,14 +3,18 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from orbitmq.cli.console import complain, plain_errors
 from orbitmq.cli.logs import LogFormat, set_up_logs
+from orbitmq.cli.server_options import option
 from orbitmq.cli.stopping import told_to_stop
+from orbitmq.lazily import lazy_module
 
 if TYPE_CHECKING:
+    import typer
+
     from orbitmq.broker import BrokerSettings
+else:
+    typer = lazy_module("typer")
 
 HOST_WITHOUT_A_FILE = "127.0.0.1"
 """Anybody who reaches a broker may read and write its topics, so other machines have to be asked for."""
@@ -19,11 +23,11 @@ HOST_WITHOUT_A_FILE = "127.0.0.1"
 def broker(
     conf: Annotated[
         Path | None,
-        typer.Option("--conf", "-c", help="A broker.conf, as for RocketMQ's own.", show_default=False),
+        option("--conf", "-c", help="A broker.conf, as for RocketMQ's own.", show_default=False),
     ] = None,
     nameserver: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--nameserver",
             "-n",
             help="Name servers to register with: host:port;host:port. \\[default: namesrvAddr of the file]",
@@ -32,7 +36,7 @@ def broker(
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(
+        option(
             help="The address of the interface to listen on; 0.0.0.0 for all. "
             "\\[default: bindAddress of the file; 127.0.0.1 without a file]",
             show_default=False,
@@ -40,7 +44,7 @@ def broker(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=65535,
             help="The port to listen on; 0 for any. The VIP port is two below. \\[default: listenPort of the file; "
@@ -50,22 +54,18 @@ def broker(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="The broker's name. \\[default: brokerName of the file; the host's]", show_default=False),
+        option(help="The broker's name. \\[default: brokerName of the file; the host's]", show_default=False),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            help="Where the store lies. \\[default: storePathRootDir of the file; ~/store]", show_default=False
-        ),
+        option(help="Where the store lies. \\[default: storePathRootDir of the file; ~/store]", show_default=False),
     ] = None,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", "-p", help="Show all settings and leave.")
-    ] = False,
+    print_config: Annotated[bool, option("--print-config", "-p", help="Show all settings and leave.")] = False,
     print_important: Annotated[
-        bool, typer.Option("--print-important", "-m", help="Show the important settings and leave.")
+        bool, option("--print-important", "-m", help="Show the important settings and leave.")
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
-    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+    log_format: Annotated[LogFormat, option(help="How log lines look.")] = LogFormat.TEXT,
+    until_eof: Annotated[bool, option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Run a broker: it stores messages and serves producers, consumers and tools."""
     with plain_errors():
@@ -133,9 +133,10 @@ async def _serve(settings: "BrokerSettings", until_eof: bool) -> None:
     try:
         config = settings.broker
         registered = config.namesrv_addr or "no name server"
-        typer.echo(
+        print(
             f"The broker {config.broker_name} listens on {config.bind_address}:{server.port}, "
-            f"is known as {config.broker_address} and registers with {registered}"
+            f"is known as {config.broker_address} and registers with {registered}",
+            flush=True,
         )
         await stop.wait()
     finally:

@@ -1,29 +1,41 @@
 """How the command speaks: to people in tables and sentences, to machines in JSON, and errors in one sentence."""
 
+from __future__ import annotations
+
 import contextlib
 import datetime
 import os
 import sys
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-import typer
-from rich.console import Console
-from rich.markup import escape
 
+from orbitmq.lazily import lazy_module
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.settings import ConfigError
-from orbitmq.store import StoreError
+from orbitmq.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import typer
+    from rich.console import Console
+else:
+    # A server has something to show when it listens, and to complain of if it cannot.
+    typer = lazy_module("typer")
 
 
 def for_people() -> Console:
     """The terminal, or whatever standard output is; without highlighting, so that only we choose colours."""
+    from rich.console import Console  # noqa: PLC0415
+
     return Console(highlight=False)
 
 
 def for_progress() -> Console:
     """Standard error, where progress goes so that output can be piped."""
+    from rich.console import Console  # noqa: PLC0415
+
     return Console(stderr=True, highlight=False)
 
 
@@ -80,6 +92,8 @@ def printable(text: str) -> str:
 
 def safe(text: str) -> str:
     """Text from a store or a command line, for a place where square brackets mean colours."""
+    from rich.markup import escape  # noqa: PLC0415
+
     return escape(printable(text))
 
 

@@ -3,14 +3,18 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from orbitmq.cli.console import complain, plain_errors
 from orbitmq.cli.logs import LogFormat, set_up_logs
+from orbitmq.cli.server_options import option
 from orbitmq.cli.stopping import told_to_stop
+from orbitmq.lazily import lazy_module
 
 if TYPE_CHECKING:
+    import typer
+
     from orbitmq.nameserver import NameServerConfig
+else:
+    typer = lazy_module("typer")
 
 HOST_WITHOUT_A_FILE = "127.0.0.1"
 """Anybody who reaches a name server may change what it says, so other machines have to be asked for."""
@@ -19,11 +23,11 @@ HOST_WITHOUT_A_FILE = "127.0.0.1"
 def nameserver(
     conf: Annotated[
         Path | None,
-        typer.Option("--conf", "-c", help="A properties file, as for RocketMQ's own.", show_default=False),
+        option("--conf", "-c", help="A properties file, as for RocketMQ's own.", show_default=False),
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(
+        option(
             help="The address of the interface to listen on; 0.0.0.0 for all. "
             "\\[default: bindAddress of the file; 127.0.0.1 without a file]",
             show_default=False,
@@ -31,17 +35,15 @@ def nameserver(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=65535,
             help="The port to listen on; 0 for any. \\[default: listenPort of the file; 9876]",
             show_default=False,
         ),
     ] = None,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", "-p", help="Show all settings and leave.")
-    ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
+    print_config: Annotated[bool, option("--print-config", "-p", help="Show all settings and leave.")] = False,
+    log_format: Annotated[LogFormat, option(help="How log lines look.")] = LogFormat.TEXT,
 ) -> None:
     """Run a name server: brokers register with it, clients find them through it."""
     with plain_errors():
@@ -88,7 +90,7 @@ async def _serve(config: "NameServerConfig") -> None:
     server = NameServer(config)
     await server.start()
     try:
-        typer.echo(f"The name server listens on {config.bind_address}:{server.port}")
+        print(f"The name server listens on {config.bind_address}:{server.port}", flush=True)
         await stop.wait()
     finally:
         await server.stop()

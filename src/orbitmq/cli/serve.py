@@ -3,19 +3,21 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from rich.panel import Panel
-from rich.text import Text
-
 from orbitmq.cli.broker import settings_of
 from orbitmq.cli.console import complain, for_people, plain_errors
 from orbitmq.cli.logs import LogFormat, set_up_logs
+from orbitmq.cli.server_options import option
 from orbitmq.cli.stopping import told_to_stop
+from orbitmq.lazily import lazy_module
 
 if TYPE_CHECKING:
+    import typer
+
     from orbitmq.broker import BrokerSettings
     from orbitmq.cli.supervising import Child
     from orbitmq.nameserver import NameServer
+else:
+    typer = lazy_module("typer")
 
 DATA = Path("~/.orbitmq")
 HOST = "127.0.0.1"
@@ -35,22 +37,22 @@ producer.send(new Message("orders", "hello".getBytes()));"""
 def serve(
     data: Annotated[
         Path | None,
-        typer.Option(help="Where everything is kept. \\[default: ~/.orbitmq]", show_default=False),
+        option(help="Where everything is kept. \\[default: ~/.orbitmq]", show_default=False),
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(
+        option(
             help="The address of the interface to listen on; 0.0.0.0 for all. "
             "\\[default: bindAddress of the file; 127.0.0.1]",
             show_default=False,
         ),
     ] = None,
     nameserver_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The name server's port; 0 for any.")
+        int, option(min=0, max=65535, help="The name server's port; 0 for any.")
     ] = NAMESERVER_PORT,
     broker_port: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=65535,
             help="The broker's port; 0 for any. The VIP port is two below. "
@@ -60,7 +62,7 @@ def serve(
     ] = None,
     conf: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--conf",
             "-c",
             help="A broker.conf, as for RocketMQ's own. What the command line says as well wins.",
@@ -69,9 +71,9 @@ def serve(
     ] = None,
     brokers: Annotated[
         int,
-        typer.Option(min=1, max=MOST_BROKERS, help="How many brokers to run; several have a process each."),
+        option(min=1, max=MOST_BROKERS, help="How many brokers to run; several have a process each."),
     ] = 1,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
+    log_format: Annotated[LogFormat, option(help="How log lines look.")] = LogFormat.TEXT,
 ) -> None:
     """Run a name server and a broker, or several, until Ctrl-C: a whole cluster on this machine."""
     from orbitmq.remoting import RemotingError, run  # noqa: PLC0415
@@ -201,6 +203,9 @@ def _address(names: "NameServer") -> str:
 
 
 def _show(nameserver: str, brokers: list[str], place: str) -> None:
+    from rich.panel import Panel  # noqa: PLC0415 - when it listens already
+    from rich.text import Text  # noqa: PLC0415
+
     text = Text()
     text.append("name server  ", style="bold").append(f"{nameserver}\n")
     for address in brokers:

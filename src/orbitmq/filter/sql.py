@@ -7,7 +7,6 @@ import functools
 from typing import TYPE_CHECKING
 
 from orbitmq.filter.errors import FilterEvaluationError, FilterSyntaxError
-from orbitmq.filter.predicates import predicate
 from orbitmq.protocol.java import decode_utf8
 from orbitmq.protocol.properties import find
 from orbitmq.protocol.properties import parse as parse_properties
@@ -77,8 +76,9 @@ def compile_sql(expression: str) -> SqlSelector:
 
 @functools.lru_cache(maxsize=_KEPT)
 def _compiled(expression: str) -> SqlSelector | tuple[str, int, int]:
-    # Here and not above: the parser takes longer to load than all the rest, and few subscriptions need it.
+    # Here and not above: they take longer to load than all the rest, and few subscriptions need them.
     from orbitmq.filter.parsing import parse  # noqa: PLC0415
+    from orbitmq.filter.predicates import predicate  # noqa: PLC0415
 
     try:
         tree = parse(expression)

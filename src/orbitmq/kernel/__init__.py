@@ -1,12 +1,15 @@
 """The compiled kernel, where it was built: what is done for every message, without a step of Python for each.
 
-``SendRuns`` takes plain sends from the bytes of a connection into the log in one pass. It is the twin of the
-general path (``broker.send``, ``store.appending``, ``store.dispatch``): for the messages that come in numbers it
-makes the same records, queue units, index entries and answers, to the byte, and it leaves every other message to
-that path. ``gather`` collects records for one answer, and has its twin in ``gathering``.
+``SendRuns`` takes sends from the bytes of a connection into the log in one pass. It is the twin of the general path
+(``broker.send``, ``store.appending``, ``store.dispatch``): for the messages that come in numbers it makes the same
+records, queue units, index entries and answers, to the byte, and it leaves every other message to that path.
+``AckRuns`` does the same for acknowledgements of popped messages, and has its twin in ``broker.pop_ack``;
+``Deliveries`` for messages that waited for a time, and has its twin in ``broker.timer_messages``.
+``gather`` collects records for one answer, ``follow`` the units of a slot of the timer; their twins are in
+``gathering`` and ``following``.
 
-Without the kernel everything works the same, only slower: ``SendRuns`` is then None, and ``gather`` the plain one.
-So it is where the environment says ``ORBITMQ_KERNEL=off``.
+Without the kernel everything works the same, only slower: ``SendRuns``, ``AckRuns`` and ``Deliveries`` are then
+None, and the functions the plain ones. So it is where the environment says ``ORBITMQ_KERNEL=off``.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from orbitmq.kernel import gathering
+from orbitmq.kernel import following, gathering
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -37,6 +40,9 @@ def load() -> ModuleType | None:
 
 _compiled = load()
 SendRuns: type[_native.SendRuns] | None = None if _compiled is None else _compiled.SendRuns
+AckRuns: type[_native.AckRuns] | None = None if _compiled is None else _compiled.AckRuns
+Deliveries: type[_native.Deliveries] | None = None if _compiled is None else _compiled.Deliveries
 gather = gathering.gather if _compiled is None else _compiled.gather
+follow = following.follow if _compiled is None else _compiled.follow
 
-__all__ = ["SendRuns", "gather"]
+__all__ = ["AckRuns", "Deliveries", "SendRuns", "follow", "gather"]

@@ -7,6 +7,7 @@ from orbitmq.store.disk import Buffer
 def gather(
     units: bytes, buffer: Buffer, base: int, end: int, most_bytes: int, copied: int, copied_each: int, /
 ) -> tuple[int, int, int, int, bytes | None] | None: ...
+def follow(timer_log: Buffer, base: int, position: int, skip_to: int, most: int, /) -> tuple[bytes, int, int]: ...
 
 # What a queue got: the queue, its topic and id, the queue offset of the first record, the units of all, where the
 # last one ends in the log, the tags code of that one, and the bytes of all.
@@ -54,3 +55,75 @@ class SendRuns:
     def take(
         self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, born_host: bytes, /
     ) -> Taken: ...
+
+# Number of messages, sizes of the records where they waited, the new position in the log's file, what each queue
+# got, hash and offset for each key in the index, and the offset of the last record.
+Delivered: TypeAlias = tuple[int, int, int, list[Run], bytes, bytes, int]
+
+# Stores messages that waited for a time in queues that have a lane.
+class Deliveries:
+    def __init__(
+        self,
+        *,
+        store_host: bytes,
+        max_body: int,
+        max_properties: int,
+        is_indexing: bool,
+        crc32: Callable[..., int],
+    ) -> None: ...
+    @property
+    def missing(self) -> tuple[str, int, bool, bool] | None: ...
+    def add_lane(
+        self, topic: str, field: bytes, queue_id: int, magic: int, queue: ConsumeQueue | None, is_parking: bool, /
+    ) -> None: ...
+    def clear_lanes(self) -> None: ...
+    # Delivers the messages whose units are at these positions of the timer log, as long as they are in the given
+    # file of it, their records in that of the log between first and end, and nothing is unusual about them.
+    def deliver(
+        self,
+        positions: bytes,
+        timer_log: Buffer,
+        timer_base: int,
+        source: Buffer,
+        source_base: int,
+        first: int,
+        end: int,
+        most_bytes: int,
+        log: Buffer,
+        position: int,
+        limit: int,
+        base: int,
+        now: int,
+        /,
+    ) -> Delivered: ...
+
+# As Taken, with what was settled at the end: topic, queue, group, time of the pop and number of messages.
+Acknowledged: TypeAlias = tuple[
+    int, int, int, bytes, list[Run], bytes, bytes, int, list[tuple[str, int, str, int, int]]
+]
+
+# Stores acknowledgements of messages of queues that have a lane.
+class AckRuns:
+    def __init__(
+        self,
+        *,
+        languages: tuple[bytes, ...],
+        json_parts: tuple[bytes, ...],
+        store_host: bytes,
+        max_body: int,
+        max_properties: int,
+        is_indexing: bool,
+        crc32: Callable[..., int],
+        revive_topic: bytes,
+        revive_queues: int,
+        precision: int,
+        longest: int,
+    ) -> None: ...
+    @property
+    def missing(self) -> tuple[str, int, bool, bool] | None: ...
+    def add_lane(
+        self, topic: str, field: bytes, queue_id: int, magic: int, queue: ConsumeQueue | None, is_parking: bool, /
+    ) -> None: ...
+    def clear_lanes(self) -> None: ...
+    # Stores the acknowledgements that data begins with, up to the first frame that is something else.
+    def take(self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, /) -> Acknowledged: ...

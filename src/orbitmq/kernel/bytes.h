@@ -10,6 +10,10 @@
 #error "written for little-endian machines: others have the general path"
 #endif
 
+#define UNIT_SIZE 20 /* of a queue */
+#define PREFIX_SIZE 8 /* of a frame, in front of its header */
+#define ONEWAY 2 /* the flag of a request that gets no answer */
+
 static inline void put16(uint8_t *at, uint32_t value) { at[0] = value >> 8; at[1] = value; }
 static inline void put32(uint8_t *at, uint32_t value) { value = __builtin_bswap32(value); memcpy(at, &value, 4); }
 static inline void put64(uint8_t *at, uint64_t value) { value = __builtin_bswap64(value); memcpy(at, &value, 8); }

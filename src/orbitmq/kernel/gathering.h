@@ -3,7 +3,6 @@
 #define ORBITMQ_GATHERING_H
 #include "bytes.h"
 
-#define UNIT_SIZE 20
 #define FILLER_SIZE 0x7FFFFFFF
 
 static PyObject *gather(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t argument_count) {

@@ -16,6 +16,7 @@ typedef struct {
     int is_touched;
     int64_t first, next, stop, bytes, code;
     int64_t halves; /* half messages for this place in one run, which are in another lane */
+    int64_t run, low, high; /* the offsets that the queue has had in this run */
     Pile units;
 } Lane;
 
@@ -26,17 +27,17 @@ typedef struct {
     Py_ssize_t *touched;
     Py_ssize_t touched_room, touched_count;
     PyObject *languages, *added, *store_host, *json_parts, *binary_parts, *timed_json_parts, *timed_binary_parts, *crc32;
-    PyObject *delays, *broker_name;
-    int64_t precision, longest;
+    PyObject *delays, *broker_name, *revive_topic;
+    int64_t precision, longest, revive_queues, run;
     long language, version;
     int64_t kept_flags;
     Py_ssize_t max_body, max_properties;
     int is_indexing;
-    Pile answers, hashes, offsets, text, behind, half_places;
+    Pile answers, hashes, offsets, text, behind, half_places, settled;
     PyObject *missing;
 } Runs;
 
-static PyObject *name_next_offset, *name_end, *name_max_physical;
+static PyObject *name_next_offset, *name_end, *name_max_physical, *name_min_offset, *name_max_offset;
 
 static uint32_t lane_hash(const uint8_t *topic, Py_ssize_t size, int64_t queue_id, int is_parking) {
     uint64_t hash = hash_on(17 + is_parking, topic, size);

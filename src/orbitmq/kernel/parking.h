@@ -93,6 +93,17 @@ static uint8_t *put_text(uint8_t *at, const void *text, Py_ssize_t size) {
     return at + size;
 }
 
+static uint8_t *put_part(uint8_t *at, PyObject *parts, Py_ssize_t number) {
+    PyObject *part = PyTuple_GET_ITEM(parts, number);
+    return put_text(at, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part));
+}
+
+static Py_ssize_t parts_size(PyObject *parts) {
+    Py_ssize_t size = 0;
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(parts); n++) size += PyBytes_GET_SIZE(PyTuple_GET_ITEM(parts, n));
+    return size;
+}
+
 static uint8_t *put_word(uint8_t *at, const char *word) { return put_text(at, word, strlen(word)); }
 
 static uint8_t *put_decimal(uint8_t *at, uint64_t number) {

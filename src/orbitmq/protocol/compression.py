@@ -9,16 +9,18 @@ import enum
 import zlib
 from typing import TYPE_CHECKING
 
-import lz4.frame
-import zstandard
-
+from orbitmq.lazily import lazy_module
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.flags import COMPRESSED, COMPRESSION_MASK
 
 if TYPE_CHECKING:
+    import lz4.frame as lz4_frame
+    import zstandard
+
     inflater = zlib.decompressobj
     _INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error,)
 else:
+    lz4_frame, zstandard = lazy_module("lz4.frame"), lazy_module("zstandard")
     try:
         # isal inflates 60 kB in 59 µs, zlib in 166. It compresses to other bytes than zlib, though, and
         # has no level 5, so compression stays with zlib.
@@ -74,7 +76,7 @@ def compress(body: bytes | memoryview, kind: Compression = Compression.ZLIB, lev
     if kind is Compression.LZ4:
         # Not lz4.frame.compress: it shrinks the block size in the header to fit the body, and Java
         # always writes independent blocks of 4 MiB without size and checksums.
-        packer = lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False)
+        packer = lz4_frame.LZ4FrameCompressor(block_size=lz4_frame.BLOCKSIZE_MAX4MB, block_linked=False)
         frame: bytes = packer.begin() + packer.compress(body) + packer.flush()
         return frame
     # Java flushes the stream before it closes it, which ends the frame with an empty block.
@@ -119,7 +121,7 @@ def _inflate(data: bytes, limit: int) -> bytes:
 
 def _read_lz4(data: bytes, limit: int) -> tuple[bytes, bytes]:
     """The first LZ4 frame, and what follows it."""
-    stream = lz4.frame.LZ4FrameDecompressor()
+    stream = lz4_frame.LZ4FrameDecompressor()
     parts = []
     size = 0
     try:

@@ -76,6 +76,16 @@ CRC_PROPERTY = b"__CRC32#"
 CRC_PROPERTY_SIZE = len(CRC_PROPERTY) + 1 + 10 + 1
 
 
+def head_fields(born: int, store: int) -> list[tuple[str, str]]:
+    """The fixed part of a record, whose hosts take so many bytes; the size of the body is the last of it."""
+    return [
+        ("size", ">i4"), ("magic", ">u4"), ("crc", ">u4"), ("queue_id", ">i4"), ("flag", ">i4"),
+        ("queue_offset", ">i8"), ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_timestamp", ">i8"),
+        ("born_host", f"V{born}"), ("store_timestamp", ">i8"), ("store_host", f"V{store}"),
+        ("reconsume_times", ">i4"), ("prepared", ">i8"), ("body_size", ">i4"),
+    ]  # fmt: skip
+
+
 @dataclasses.dataclass(slots=True)
 class Record:
     """A decoded record. For tools and clients; the broker's path works on the bytes."""

@@ -22,6 +22,7 @@ from orbitmq.protocol.record import (
     MAX_TOPIC_SIZE_V1,
     MAX_TOPIC_SIZE_V2,
     MIN_RECORD_SIZE,
+    head_fields,
 )
 
 if TYPE_CHECKING:
@@ -33,16 +34,6 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Heads: TypeAlias = npt.NDArray[np.void]
 
 _SIZE = struct.Struct(">i")
-
-
-def head_fields(born: int, store: int) -> list[tuple[str, str]]:
-    """The fixed part of a record, whose hosts take so many bytes; the size of the body is the last of it."""
-    return [
-        ("size", ">i4"), ("magic", ">u4"), ("crc", ">u4"), ("queue_id", ">i4"), ("flag", ">i4"),
-        ("queue_offset", ">i8"), ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_timestamp", ">i8"),
-        ("born_host", f"V{born}"), ("store_timestamp", ">i8"), ("store_host", f"V{store}"),
-        ("reconsume_times", ">i4"), ("prepared", ">i8"), ("body_size", ">i4"),
-    ]  # fmt: skip
 
 
 _HEAD_TYPES = tuple(np.dtype(head_fields(born, store)) for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))

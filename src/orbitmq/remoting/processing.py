@@ -92,6 +92,10 @@ def refusal(request: Command, error: RequestRefusedError | ProtocolError) -> Com
     return request.response(code, remark=str(error))
 
 
+SUCCESS_PARTS = tuple((_JSON.replace(b"%d", b"\0")).split(b"\0"))
+"""What stands around the opaque in the JSON header of a successful answer without a body."""
+
+
 def success_with(body: bytes, opaque: int, serialize_type: int) -> bytes:
     """A successful answer that is all body, byte for byte as a ``Command`` encodes it."""
     if serialize_type:

@@ -15,8 +15,7 @@ from orbitmq.lazily import lazy_module
 from orbitmq.protocol.crc import MASK, crc32
 from orbitmq.protocol.flags import BORN_HOST_V6, STORE_HOST_V6
 from orbitmq.protocol.properties import find
-from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2
-from orbitmq.protocol.record_columns import head_fields
+from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2, head_fields
 from orbitmq.store.batch_items import BODY_AT, BODY_SIZE_AT, FLAG_AT, pieces
 
 if TYPE_CHECKING:

@@ -284,6 +284,8 @@ class CommitLog:
             start = max(self._committed - self._base, 0)
             self._uncommitted.append((self._file, self._buffer, start, stop))
         self.files.adopt(base, mapped)
+        if self._file is not None:
+            self._file.expect_reading()
         self._enter(base, mapped, self._position if base == self._base else 0)
 
     def _take_spare(self, base: int) -> MappedFile:

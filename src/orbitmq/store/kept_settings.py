@@ -7,7 +7,7 @@ import dataclasses
 from orbitmq.settings import Int64, setting
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False)
 class KeptStoreSettings:
     """What is about threads, maps and locks that are not there, or about what a store here does not do."""
 

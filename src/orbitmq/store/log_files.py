@@ -134,16 +134,50 @@ class LogFiles:
 
         The name is gone for good when this returns: no power cut brings it back without its neighbour.
         """
-        path = self._paths[base]
-        self.disk.remove(path)
-        # Only now: a file that stays on disk and is forgotten here would leave a hole behind it later.
+        removal = FileRemoval(self, base)
+        try:
+            removal.run()
+        finally:
+            removal.finish()
+            removal.let_go()
+
+    def forget(self, base: int) -> MappedFile | None:
+        """Leave out a file that is gone from the disk; returns its map, if it has one."""
         del self._paths[base]
-        mapped = self._maps.pop(base, None)
-        if mapped is not None:
-            mapped.close()
-        self.disk.sync_dir(os.path.dirname(path))
+        return self._maps.pop(base, None)
 
     def close(self) -> None:
         for mapped in self._maps.values():
             mapped.close()
         self._maps.clear()
+
+
+class FileRemoval:
+    """A file of the log that goes. ``run`` and ``let_go`` wait for the disk and may be done by a worker thread;
+    ``finish`` is between them and belongs to the store's."""
+
+    def __init__(self, files: LogFiles, base: int) -> None:
+        self._files = files
+        self._base = base
+        self._path = files.path(base)
+        self._is_gone = False
+        self._mapped: MappedFile | None = None
+
+    def run(self) -> None:
+        """Remove the name for good."""
+        disk = self._files.disk
+        disk.remove(self._path)
+        self._is_gone = True
+        disk.sync_dir(os.path.dirname(self._path))
+
+    def finish(self) -> None:
+        """Leave the file out, if its name is gone."""
+        # Only now: a file that stays on disk and is forgotten here would leave a hole behind it later.
+        if self._is_gone:
+            self._mapped = self._files.forget(self._base)
+
+    def let_go(self) -> None:
+        """Give the bytes back: a gigabyte takes the disk some tenths of a second, after the last reader too."""
+        if self._mapped is not None:
+            self._mapped.close()
+            self._mapped = None

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, TypeAlias
 
 from orbitmq.store.config import DELETE
+from orbitmq.store.log_files import FileRemoval
 from orbitmq.store.retention_archive import ArchivedLog
 
 if TYPE_CHECKING:
     from orbitmq.store.message_store import MessageStore
+    from orbitmq.store.service import RunBlocking
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,17 @@ MANUAL_ROUNDS = 20
 """Rounds for which a request by hand is honoured, as in RocketMQ: one round may not remove all there is."""
 
 HOUR_MS = 3_600_000
+
+QUEUES_AT_ONCE = 100
+"""Queues that follow the log before others get a turn; each reads its files a few times."""
+
+Blocking: TypeAlias = Callable[[], None]
+Steps: TypeAlias = "Generator[Blocking, None, RetentionReport]"
+"""A round, which hands out what waits for the disk and goes on when that is done."""
+
+
+def _nothing() -> None:
+    """What is handed out only to let others have a turn."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -62,7 +76,34 @@ class Retention:
         self._manual_rounds = MANUAL_ROUNDS
 
     def run(self) -> RetentionReport:
-        """One round."""
+        """One round, in one go."""
+        steps = self._round()
+        try:
+            while True:
+                work = next(steps)
+                try:
+                    work()
+                except BaseException as error:
+                    steps.throw(error)
+        except StopIteration as stop:
+            report: RetentionReport = stop.value
+            return report
+
+    async def run_with(self, run_blocking: RunBlocking) -> RetentionReport:
+        """One round, with the waiting elsewhere."""
+        steps = self._round()
+        try:
+            while True:
+                work = next(steps)
+                try:
+                    await run_blocking(work)
+                except BaseException as error:
+                    steps.throw(error)
+        except StopIteration as stop:
+            report: RetentionReport = stop.value
+            return report
+
+    def _round(self) -> Steps:
         store, config = self._store, self._store.config
         used = self.used_ratio()
         self._gate(used)
@@ -84,14 +125,28 @@ class Retention:
                     break
                 if not self._may_go(base, path, at_any_age, report):
                     break
-                files.remove(base)
+                yield from self._remove(base)
                 report.log_files.append(path)
-        finally:
+            if files.start > start:
+                yield from self._following(report)
+        except BaseException:
             # Also when the disk refuses to go on: no queue may lead to what is gone.
             if files.start > start:
                 self._follow(report)
+            raise
+        finally:
             self._waits = report.waits
         return report
+
+    def _remove(self, base: int) -> Generator[Blocking, None, None]:
+        # Mapped, because whoever reads meanwhile would no longer find the name.
+        self._store.log.files.mapped(base)
+        removal = FileRemoval(self._store.log.files, base)
+        try:
+            yield removal.run
+        finally:
+            removal.finish()
+        yield removal.let_go
 
     def _may_go(self, base: int, path: str, at_any_age: bool, report: RetentionReport) -> bool:
         """Whether a file is archived, or has to go all the same."""
@@ -113,14 +168,23 @@ class Retention:
         return min(store.log.flushed, store.dispatcher.position)
 
     def _follow(self, report: RetentionReport) -> None:
-        """Let queues and index forget what the log no longer has.
+        """Let queues and index forget what the log no longer has."""
+        for _ in self._following(report):
+            pass
+
+    def _following(self, report: RetentionReport) -> Generator[Blocking, None, None]:
+        """``_follow`` with a turn for others now and then.
 
         Queues that nobody touched follow when they are opened: their smallest offset is found from the log.
         """
         store = self._store
         start = store.log.start
-        for queue in store.queues.opened():
-            report.queue_files += queue.expire(start)
+        for number, queue in enumerate(list(store.queues.opened()), 1):
+            topic = store.queues.topics.get(queue.topic)
+            if topic is not None and topic.queues.get(queue.queue_id) is queue:  # not deleted meanwhile
+                report.queue_files += queue.expire(start)
+            if number % QUEUES_AT_ONCE == 0:
+                yield _nothing
         if store.index is not None:
             report.index_files = len(store.index.delete_before(start))
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orbitmq.kernel._native import SendRuns, Taken
+    from orbitmq.kernel._native import (
+        Acknowledged,
+        AckRuns,
+        Delivered,
+        Deliveries,
+        Run,
+        SendRuns,
+        Taken,
+    )
     from orbitmq.store.appending import Gate
     from orbitmq.store.clock import Clock
     from orbitmq.store.commit_log import CommitLog
+    from orbitmq.store.disk import Buffer
     from orbitmq.store.dispatch import Dispatcher
 
 
@@ -29,17 +38,76 @@ class RunAppender:
 
     def append(self, kernel: SendRuns, data: bytes, born_host: bytes) -> Taken | None:
         """Store the sends that data begins with; None if nothing can be stored in this way now."""
-        log, dispatcher = self._log, self._dispatcher
-        start = log.end
-        if self._gate.reason is not None or dispatcher.fault is not None or dispatcher.position != start:
+        if self._is_closed:
             return None
         now = self._clock.now_ms()
-        taken = kernel.take(data, *log.writable_part(), now, born_host)
+        taken = kernel.take(data, *self._log.writable_part(), now, born_host)
         _, count, position, _, runs, hashes, offsets, last, _ = taken
         if count:
-            log.advance(position, now)
-            for queue, _, _, first, units, stop, code, _ in runs:
-                dispatcher.enter_run(queue, first, units, stop, code, now)
-            dispatcher.index_hashed(start, last, now, count, hashes, offsets)
-            dispatcher.position = log.end
+            self._note(count, position, runs, hashes, offsets, last, now)
         return taken
+
+    def acknowledge(self, kernel: AckRuns, data: bytes) -> Acknowledged | None:
+        """Store the acknowledgements that data begins with; None if nothing can be stored in this way now."""
+        if self._is_closed:
+            return None
+        now = self._clock.now_ms()
+        taken = kernel.take(data, *self._log.writable_part(), now)
+        _, count, position, _, runs, hashes, offsets, last, _ = taken
+        if count:
+            self._note(count, position, runs, hashes, offsets, last, now)
+        return taken
+
+    def deliver(
+        self,
+        kernel: Deliveries,
+        positions: bytes,
+        timer_log: Buffer,
+        timer_base: int,
+        offset: int,
+        first: int,
+        most_bytes: int,
+    ) -> Delivered | None:
+        """Store messages that waited, whose units are at these positions; None if that is not possible now.
+
+        The record of the first one is at ``offset``. No record before ``first`` is taken, nor more than it takes to
+        reach so many bytes.
+        """
+        log = self._log
+        source = log.files.buffer_at(offset)
+        if self._is_closed or source is None:
+            return None
+        now = self._clock.now_ms()
+        base = offset - offset % log.file_size
+        delivered = kernel.deliver(
+            positions,
+            timer_log,
+            timer_base,
+            source,
+            base,
+            first,
+            log.committed,
+            most_bytes,
+            *log.writable_part(),
+            now,
+        )
+        count, _, position, runs, hashes, offsets, last = delivered
+        if count:
+            self._note(count, position, runs, hashes, offsets, last, now)
+        return delivered
+
+    @property
+    def _is_closed(self) -> bool:
+        dispatcher = self._dispatcher
+        return self._gate.reason is not None or dispatcher.fault is not None or dispatcher.position != self._log.end
+
+    def _note(
+        self, count: int, position: int, runs: list[Run], hashes: bytes, offsets: bytes, last: int, now: int
+    ) -> None:
+        log, dispatcher = self._log, self._dispatcher
+        start = log.end
+        log.advance(position, now)
+        for queue, _, _, first, units, stop, code, _ in runs:
+            dispatcher.enter_run(queue, first, units, stop, code, now)
+        dispatcher.index_hashed(start, last, now, count, hashes, offsets)
+        dispatcher.position = log.end

@@ -235,7 +235,7 @@ class StoreService:
             self.store.index.flush_pending()
 
     async def _clean(self) -> None:
-        report = self.retention.run()
+        report = await self.retention.run_with(self.run_blocking)
         if report.log_files:
             logger.info("removed %d log files because %s", len(report.log_files), report.reason)
 

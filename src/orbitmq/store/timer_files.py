@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from orbitmq.lazily import lazy_module
 from orbitmq.store.errors import DiskFaultError, FlushFailedError
 from orbitmq.store.timer_checkpoint import TimerCheckpoint
 from orbitmq.store.timer_log import DELETE, NO_UNIT, UNIT_SIZE, TimerLog
@@ -21,9 +20,13 @@ from orbitmq.store.timer_wheel import Slot, TimerWheel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
+
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.disk import Disk, MappedFile
     from orbitmq.store.timer_wheel import Pages
+else:
+    np = lazy_module("numpy")
 
 
 _EMPTY = Slot(NO_UNIT, NO_UNIT, 0)

@@ -10,16 +10,18 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from orbitmq.lazily import lazy_module
 from orbitmq.store.log_files import LogFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
     import numpy.typing as npt
 
-    from orbitmq.store.disk import Disk, MappedFile
+    from orbitmq.store.disk import Buffer, Disk, MappedFile
+else:
+    np = lazy_module("numpy")
 
 UNIT = struct.Struct(">iqiqiqiiq")
 """Size, position of the unit before, magic, time of writing, delay from then on, offset and size of the record,
@@ -34,18 +36,14 @@ DELETE = 4
 
 NO_UNIT = -1
 
-_LINK = struct.Struct(">iqi")
-"""What a unit begins with."""
 _BLANK = struct.Struct(">iqI")
 _BLANK_MAGIC = 0xCBD43194
 _RESERVE_STEP = 1 << 16
 
-_COLUMNS = np.dtype(
-    [
-        ("size", ">i4"), ("previous", ">i8"), ("magic", ">i4"), ("written", ">i8"), ("delay", ">i4"),
-        ("offset", ">i8"), ("record_size", ">i4"), ("topic_hash", ">i4"), ("nothing", ">i8"),
-    ]
-)  # fmt: skip
+_COLUMNS = [
+    ("size", ">i4"), ("previous", ">i8"), ("magic", ">i4"), ("written", ">i8"), ("delay", ">i4"),
+    ("offset", ">i8"), ("record_size", ">i4"), ("topic_hash", ">i4"), ("nothing", ">i8"),
+]  # fmt: skip
 
 
 class TimerUnit(NamedTuple):
@@ -150,16 +148,10 @@ class TimerLog:
             TimerUnit, (previous, magic, written, written + delay, offset, record_size, topic_hash)
         )
 
-    def link(self, position: int) -> tuple[int, int] | None:
-        """Where the unit before the one at this position is, and the magic of this one; None if there is none."""
-        if position < 0:
-            return None
-        within = position % self._file_size
-        buffer = self._files.buffer_at(position)
-        if buffer is None or within + UNIT_SIZE > self._file_size:
-            return None
-        size, previous, magic = _LINK.unpack_from(buffer, within)
-        return None if size != UNIT_SIZE or not 0 < magic <= 0xF or previous >= position else (previous, magic)
+    def file_at(self, position: int) -> tuple[Buffer, int] | None:
+        """The file that a position is in, and the position of its first byte; None if there is none."""
+        buffer = self._files.buffer_at(position) if position >= 0 else None
+        return None if buffer is None else (buffer, position - position % self._file_size)
 
     def last(self) -> TimerUnit | None:
         """The newest unit; None if there is none."""

@@ -6,19 +6,24 @@ the disk that they lead into. So the file may be behind the log, but never ahead
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from orbitmq.lazily import lazy_module
 from orbitmq.store.errors import StoreDamagedError
 from orbitmq.store.unit_files import write_fully
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import numpy as np
+    import numpy.typing as npt
+
     from orbitmq.store.disk import Disk
+else:
+    np = lazy_module("numpy")
 
 WINDOW = 7 * 86_400
 """Slots that messages may be ahead of the time, or behind it after the broker was away."""
@@ -34,7 +39,7 @@ FILE_SIZE = SLOTS * SLOT_SIZE
 PAGE = 4096
 _READ_BLOCK = 1 << 16
 
-_COLUMNS = np.dtype([("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("count", ">i4"), ("nothing", ">i4")])
+_COLUMNS = [("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("count", ">i4"), ("nothing", ">i4")]
 
 Pages = list[tuple[int, bytes]]
 """Pieces of the file: where each begins, and its bytes."""
@@ -57,11 +62,14 @@ class TimerWheel:
         self._precision_ms = precision_ms
         # Pages that nothing is put into take no memory.
         self._slots = bytearray(FILE_SIZE)
-        self._columns = np.frombuffer(self._slots, _COLUMNS)
         self._dirty: set[int] = set()
         self._is_untouched = True
         """Nothing was ever in it: most brokers need not look through two weeks to find that."""
         self._is_name_durable = False
+
+    @functools.cached_property
+    def _columns(self) -> npt.NDArray[np.void]:
+        return np.frombuffer(self._slots, _COLUMNS)
 
     def load(self) -> bool:
         """Read the file; False if there is none. Raises StoreDamagedError, OSError."""
@@ -118,6 +126,8 @@ class TimerWheel:
 
     def clear_between(self, start_ms: int, end_ms: int) -> None:
         """Empty the slots of a stretch of time."""
+        if self._is_untouched:
+            return
         start, end = start_ms // self._precision_ms, end_ms // self._precision_ms
         times = self._columns["time"]
         for number in times[(times >= start) & (times < end)].tolist():

@@ -126,6 +126,9 @@ class MemoryMappedFile:
             raise refusal(errno.EBADF, self.path)
         self._disk._reserve(self._file, self.path, start, end)
 
+    def expect_reading(self) -> None:
+        """Memory is read in any order."""
+
     def sync(self) -> None:
         if self._file is None:
             raise refusal(errno.EBADF, self.path)

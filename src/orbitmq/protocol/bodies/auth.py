@@ -5,7 +5,7 @@ import dataclasses
 from orbitmq.protocol.bodies.codec import Body
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class UserInfo(Body):
     """A user (3001 to 3005). ``user_type``: ``Super`` or ``Normal``."""
 
@@ -15,7 +15,7 @@ class UserInfo(Body):
     user_status: str | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class PolicyEntryInfo(Body):
     """One rule: ``resource`` as ``Topic:*``, ``actions`` as ``Pub``, ``decision`` ``Allow`` or ``Deny``."""
 
@@ -25,7 +25,7 @@ class PolicyEntryInfo(Body):
     decision: str | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class PolicyInfo(Body):
     """Rules of one kind."""
 
@@ -33,7 +33,7 @@ class PolicyInfo(Body):
     entries: list[PolicyEntryInfo] | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class AclInfo(Body):
     """The rules for a subject, as ``User:name`` (3006 to 3010)."""
 

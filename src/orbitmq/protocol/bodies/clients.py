@@ -42,7 +42,7 @@ class MessageRequestMode(enum.StrEnum):
     POP = "POP"
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class SubscriptionData(Body):
     """What a group wants of a topic. ``code_set`` holds the Java hash codes of the tags."""
 
@@ -55,14 +55,14 @@ class SubscriptionData(Body):
     class_filter_mode: bool = False
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ProducerData(Body):
     """A producer group in a heartbeat."""
 
     group_name: str = ""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumerData(Body):
     """A consumer group in a heartbeat. What the client left out is ``None``."""
 
@@ -74,7 +74,7 @@ class ConsumerData(Body):
     unit_mode: bool = False
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class HeartbeatData(Body):
     """A client's heartbeat (34). A fingerprint other than 0 makes it the second version."""
 
@@ -85,7 +85,7 @@ class HeartbeatData(Body):
     without_sub: bool = False
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class CheckClientRequestBody(Body):
     """Would this subscription compile (46)?"""
 
@@ -95,7 +95,7 @@ class CheckClientRequestBody(Body):
     namespace: str | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Connection(Body):
     """A connected client; ``language`` is a name of ``LanguageCode``."""
 
@@ -105,7 +105,7 @@ class Connection(Body):
     version: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumerConnection(Body):
     """A group's clients and what they subscribed (203)."""
 
@@ -116,14 +116,14 @@ class ConsumerConnection(Body):
     consume_from_where: ConsumeFromWhere | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ProducerConnection(Body):
     """A producer group's clients (204)."""
 
     connection_set: list[Connection] = field(default_factory=list)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ProducerInfo(Body):
     """A producer in the list of all (328)."""
 
@@ -134,21 +134,21 @@ class ProducerInfo(Body):
     last_update_timestamp: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ProducerTableInfo(Body):
     """All producers by group (328)."""
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GetConsumerListByGroupResponseBody(Body):
     """The client ids of a group (38)."""
 
     consumer_id_list: list[str] = field(default_factory=list)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class QueryAssignmentRequestBody(Body):
     """Which queues are mine (400)? ``strategy_name``: ``AVG`` or ``AVG_BY_CIRCLE``."""
 
@@ -159,7 +159,7 @@ class QueryAssignmentRequestBody(Body):
     message_model: MessageModel | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class MessageQueueAssignment(Body):
     """One queue for the asking client; a queue id of -1 is any queue of the broker."""
 
@@ -168,14 +168,14 @@ class MessageQueueAssignment(Body):
     attachments: dict[str, str] | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class QueryAssignmentResponseBody(Body):
     """The answer to 400: ``None`` means keep what you have, an empty list means nothing is yours."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class SetMessageRequestModeRequestBody(Body):
     """How a group is to get a topic's messages (401)."""
 
@@ -185,7 +185,7 @@ class SetMessageRequestModeRequestBody(Body):
     pop_share_queue_num: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class MessageRequestModeSerializeWrapper(Body):
     """All such settings by topic and group (402); also ``config/messageRequestMode.json``."""
 

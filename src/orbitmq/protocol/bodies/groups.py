@@ -23,14 +23,14 @@ RETRY_DELAYS = (
 """RocketMQ's eighteen delay levels in milliseconds."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class CustomizedRetryPolicy(Body):
     """Delays by number of the delivery."""
 
     next: tuple[int, ...] = RETRY_DELAYS
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ExponentialRetryPolicy(Body):
     """``initial`` ms, times ``multiplier`` for each delivery, at most ``max``."""
 
@@ -39,7 +39,7 @@ class ExponentialRetryPolicy(Body):
     multiplier: int = 2
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GroupRetryPolicy(Body):
     """The policy in force is the one ``type`` names; absent, it has its default values."""
 
@@ -48,7 +48,7 @@ class GroupRetryPolicy(Body):
     customized_retry_policy: CustomizedRetryPolicy | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class SimpleSubscriptionData(Body):
     """A subscription fixed by the group's configuration."""
 
@@ -58,7 +58,7 @@ class SimpleSubscriptionData(Body):
     version: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class SubscriptionGroupConfig(Body):
     """One consumer group on one broker."""
 
@@ -79,7 +79,7 @@ class SubscriptionGroupConfig(Body):
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class SubscriptionGroupWrapper(Body):
     """All groups of a broker (201); also ``config/subscriptionGroup.json``.
 
@@ -91,21 +91,21 @@ class SubscriptionGroupWrapper(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class SubscriptionGroupList(Body):
     """Groups to create or update in one request (225)."""
 
     group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GroupList(Body):
     """The groups that consume a topic (300)."""
 
     group_list: list[str] = field(default_factory=list)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GroupForbidden(Body):
     """Whether a group may read a topic (353)."""
 

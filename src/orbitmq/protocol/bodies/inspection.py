@@ -10,7 +10,7 @@ from orbitmq.protocol.bodies.queues import MessageQueue
 from orbitmq.protocol.bodies.stats import ConsumeStatus
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ProcessQueueInfo(Body):
     """What a client holds of a queue it pulls. ``droped`` is spelt as Java spells it."""
 
@@ -30,7 +30,7 @@ class ProcessQueueInfo(Body):
     last_consume_timestamp: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class PopProcessQueueInfo(Body):
     """What a client holds of a queue it pops."""
 
@@ -39,7 +39,7 @@ class PopProcessQueueInfo(Body):
     last_pop_timestamp: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumerRunningInfo(Body):
     """A consumer's inner state (307). Keys that tools look for in ``properties`` are the ``PROP_`` names."""
 
@@ -71,7 +71,7 @@ class CMResult(enum.StrEnum):
     CR_RETURN_NULL = "CR_RETURN_NULL"
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumeMessageDirectlyResult(Body):
     """What a client made of a message it was told to consume (309)."""
 
@@ -82,7 +82,7 @@ class ConsumeMessageDirectlyResult(Body):
     spent_time_mills: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumeQueueData(Body):
     """One unit of a consume queue, and what a filter makes of it."""
 
@@ -95,7 +95,7 @@ class ConsumeQueueData(Body):
     msg: str | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class QueryConsumeQueueResponseBody(Body):
     """A stretch of a consume queue (321)."""
 
@@ -106,7 +106,7 @@ class QueryConsumeQueueResponseBody(Body):
     min_queue_index: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class QuerySubscriptionResponseBody(Body):
     """What a group subscribed of a topic (345)."""
 

@@ -26,7 +26,7 @@ class OffsetOptionType(enum.StrEnum):
     TIMESTAMP = "TIMESTAMP"
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class OffsetOption(Body):
     """Where a lite subscription begins."""
 
@@ -34,7 +34,7 @@ class OffsetOption(Body):
     value: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class LiteSubscriptionDTO(Body):
     """A change of a client's lite subscriptions."""
 
@@ -47,14 +47,14 @@ class LiteSubscriptionDTO(Body):
     version: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class LiteSubscriptionCtlRequestBody(Body):
     """Changes of lite subscriptions (200071)."""
 
     subscription_set: list[LiteSubscriptionDTO] | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class LiteLagInfo(Body):
     """How far a lite topic lags."""
 
@@ -63,7 +63,7 @@ class LiteLagInfo(Body):
     earliest_unconsumed_timestamp: int = -1
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ClientGroup(Body):
     """A client as a member of a group."""
 
@@ -71,7 +71,7 @@ class ClientGroup(Body):
     group: str | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GetBrokerLiteInfoResponseBody(Body):
     """What a broker holds of lite topics (200074)."""
 
@@ -87,7 +87,7 @@ class GetBrokerLiteInfoResponseBody(Body):
     group_meta: dict[str, list[str]] | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GetParentTopicInfoResponseBody(Body):
     """A parent topic (200075)."""
 
@@ -98,7 +98,7 @@ class GetParentTopicInfoResponseBody(Body):
     lite_topic_count: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GetLiteTopicInfoResponseBody(Body):
     """A lite topic (200076)."""
 
@@ -109,7 +109,7 @@ class GetLiteTopicInfoResponseBody(Body):
     sharding_to_broker: bool = False
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GetLiteClientInfoResponseBody(Body):
     """A client of lite topics (200077)."""
 
@@ -122,7 +122,7 @@ class GetLiteClientInfoResponseBody(Body):
     lite_topic_set: list[str] | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GetLiteGroupInfoResponseBody(Body):
     """A group on lite topics (200078)."""
 

@@ -8,7 +8,7 @@ from orbitmq.protocol.bodies.queues import MessageQueue
 from orbitmq.protocol.bodies.version import DataVersion
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumerOffsetSerializeWrapper(Body):
     """All offsets of a broker (43): by ``topic@group`` and queue id; also ``config/consumerOffset.json``.
 
@@ -22,14 +22,14 @@ class ConsumerOffsetSerializeWrapper(Body):
     data_version: DataVersion | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class LmqConsumerOffsetSerializeWrapper(ConsumerOffsetSerializeWrapper):
     """The same of a broker with light queues, each of which is alone in its topic."""
 
     lmq_offset_table: dict[str, int] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class DelayOffsetSerializeWrapper(Body):
     """How far each delay level was delivered (45); also ``config/delayOffset.json``."""
 
@@ -37,14 +37,14 @@ class DelayOffsetSerializeWrapper(Body):
     data_version: DataVersion | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ResetOffsetBody(Body):
     """New offsets for a group's clients (220, 222)."""
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class MessageQueueForC(Body):
     """A queue with its offset, for clients that cannot read objects as keys."""
 
@@ -54,14 +54,14 @@ class MessageQueueForC(Body):
     offset: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ResetOffsetBodyForC(Body):
     """The form of ``ResetOffsetBody`` that the C++ client reads."""
 
     offset_table: list[MessageQueueForC] = field(default_factory=list)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GetConsumerStatusBody(Body):
     """Offsets as the clients have them (221, 223)."""
 
@@ -69,21 +69,21 @@ class GetConsumerStatusBody(Body):
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class QueryCorrectionOffsetBody(Body):
     """By queue id, the offset a group should have (308)."""
 
     correction_offsets: dict[int, int] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class OffsetSerializeWrapper(Body):
     """The file in which a broadcasting client keeps its own offsets."""
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class OffsetMovedEvent(Body):
     """A broker's note that it had to move a group's offset."""
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from orbitmq.protocol.bodies.codec import BitSet, Body, java
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class BatchAck(Body):
     """Acknowledgements for one pop: bit i of ``bit_set`` stands for the offset ``start_offset`` + i."""
 
@@ -22,7 +22,7 @@ class BatchAck(Body):
     bit_set: BitSet | None = field(default=None, metadata=java("b", "bitSet"))
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class BatchAckMessageRequestBody(Body):
     """Acknowledgements for several pops (200151)."""
 
@@ -30,7 +30,7 @@ class BatchAckMessageRequestBody(Body):
     acks: list[BatchAck] | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class PopCheckPoint(Body):
     """The body of a ``ck`` message: what a pop handed out. ``queue_offset_diff`` counts from the start offset."""
 
@@ -55,7 +55,7 @@ class PopCheckPoint(Body):
         return self.pop_time + self.invisible_time
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class AckMsg(Body):
     """The body of an ``ack`` message."""
 
@@ -68,7 +68,7 @@ class AckMsg(Body):
     broker_name: str | None = field(default=None, metadata=java("bn", "brokerName"))
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class BatchAckMsg(AckMsg):
     """The body of a ``bAck`` message: several offsets at once, ``ack_offset`` being -1."""
 

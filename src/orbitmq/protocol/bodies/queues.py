@@ -15,7 +15,7 @@ class MessageQueue(Body):
     queue_id: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class LockBatchRequestBody(Body):
     """Lock these queues for a client of a group (41); the body of unlock (42) is the same."""
 
@@ -25,12 +25,12 @@ class LockBatchRequestBody(Body):
     mq_set: list[MessageQueue] = field(default_factory=list)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class UnlockBatchRequestBody(LockBatchRequestBody):
     """Give the locks back (42)."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class LockBatchResponseBody(Body):
     """The queues that are locked for the asking client now."""
 

@@ -28,7 +28,7 @@ MAX_INFLATED_SIZE = 64 * 1024 * 1024
 _INT = struct.Struct(">i")
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class RegisterBrokerBody(Body):
     """What a broker registers: its topics, its static topics, and filter servers (a thing of the past)."""
 

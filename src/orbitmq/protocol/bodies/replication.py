@@ -7,7 +7,7 @@ from orbitmq.protocol.bodies.codec import Body
 from orbitmq.protocol.bodies.routing import BrokerMemberGroup
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class SyncStateSet(Body):
     """The replicas that have everything (1001, 1003, 1004, 1008)."""
 
@@ -15,7 +15,7 @@ class SyncStateSet(Body):
     sync_state_set_epoch: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ElectMasterResponseBody(Body):
     """What an election left (1002)."""
 
@@ -23,7 +23,7 @@ class ElectMasterResponseBody(Body):
     sync_state_set: list[int] = field(default_factory=list)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ReplicaIdentity(Body):
     """One replica as the controller knows it."""
 
@@ -33,7 +33,7 @@ class ReplicaIdentity(Body):
     alive: bool | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ReplicasInfo(Body):
     """The replicas that share a broker name."""
 
@@ -45,7 +45,7 @@ class ReplicasInfo(Body):
     not_in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class BrokerReplicasInfo(Body):
     """Replicas by broker name (1006)."""
 
@@ -56,7 +56,7 @@ LAST_END_OFFSET = 2**63 - 1
 """The end of an epoch that goes on."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class EpochEntry(Body):
     """The stretch of the commit log that one master wrote."""
 
@@ -65,7 +65,7 @@ class EpochEntry(Body):
     end_offset: int = LAST_END_OFFSET
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class EpochEntryCache(Body):
     """All epochs of a broker's commit log (1007)."""
 
@@ -76,7 +76,7 @@ class EpochEntryCache(Body):
     max_offset: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class HAConnectionRuntimeInfo(Body):
     """A slave as its master sees it."""
 
@@ -88,7 +88,7 @@ class HAConnectionRuntimeInfo(Body):
     transfer_from_where: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class HAClientRuntimeInfo(Body):
     """A master as its slave sees it."""
 
@@ -100,7 +100,7 @@ class HAClientRuntimeInfo(Body):
     master_flush_offset: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class HARuntimeInfo(Body):
     """A broker's replication as of now (907)."""
 

@@ -7,7 +7,7 @@ from orbitmq.protocol.bodies.codec import Body
 from orbitmq.protocol.bodies.static_topics import TopicQueueMappingInfo
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class QueueData(Body):
     """A topic's queues on one broker."""
 
@@ -18,7 +18,7 @@ class QueueData(Body):
     topic_sys_flag: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class BrokerData(Body):
     """A master with its slaves: addresses by broker id, the master's being 0."""
 
@@ -29,7 +29,7 @@ class BrokerData(Body):
     enable_acting_master: bool = False
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicRouteData(Body):
     """The answer to a route lookup (105).
 
@@ -44,7 +44,7 @@ class TopicRouteData(Body):
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ClusterInfo(Body):
     """All brokers and the clusters they form (106)."""
 
@@ -52,7 +52,7 @@ class ClusterInfo(Body):
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class BrokerMemberGroup(Body):
     """The brokers that share a name."""
 
@@ -61,7 +61,7 @@ class BrokerMemberGroup(Body):
     broker_addrs: dict[int, str] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GetBrokerMemberGroupResponseBody(Body):
     """The answer to 901."""
 

@@ -7,7 +7,7 @@ from orbitmq.protocol.bodies.codec import Body
 from orbitmq.protocol.bodies.version import DataVersion
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class LogicQueueMappingItem(Body):
     """One stretch of a logical queue in a physical one; -1 is an end that is still open."""
 
@@ -21,7 +21,7 @@ class LogicQueueMappingItem(Body):
     time_of_end: int = -1
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicQueueMappingInfo(Body):
     """Which logical queues a broker leads at present: logical id to physical id."""
 
@@ -34,14 +34,14 @@ class TopicQueueMappingInfo(Body):
     curr_id_map: dict[int, int] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicQueueMappingDetail(TopicQueueMappingInfo):
     """The same with the whole history of every logical queue the broker hosts."""
 
     hosted_queues: dict[int, list[LogicQueueMappingItem]] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicQueueMappingSerializeWrapper(Body):
     """A broker's static topics; ``config/topicQueueMapping.json``."""
 

@@ -8,7 +8,7 @@ from orbitmq.protocol.bodies.queues import MessageQueue
 from orbitmq.protocol.bodies.version import DataVersion
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicOffset(Body):
     """The ends of a queue."""
 
@@ -17,7 +17,7 @@ class TopicOffset(Body):
     last_update_timestamp: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicStatsTable(Body):
     """The ends of all queues of a topic (202)."""
 
@@ -25,7 +25,7 @@ class TopicStatsTable(Body):
     topic_put_tps: float = 0.0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class OffsetWrapper(Body):
     """A queue's end and how far a group has come."""
 
@@ -35,7 +35,7 @@ class OffsetWrapper(Body):
     last_timestamp: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumeStats(Body):
     """How far a group has come (208)."""
 
@@ -43,7 +43,7 @@ class ConsumeStats(Body):
     consume_tps: float = 0.0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumeStatsList(Body):
     """How far all groups of a broker have come (317)."""
 
@@ -53,7 +53,7 @@ class ConsumeStatsList(Body):
     total_inflight_diff: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class BrokerStatsItem(Body):
     """A counter over a span of time."""
 
@@ -62,7 +62,7 @@ class BrokerStatsItem(Body):
     avgpt: float = 0.0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class BrokerStatsData(Body):
     """A counter over the last minute, hour and day (315)."""
 
@@ -71,7 +71,7 @@ class BrokerStatsData(Body):
     stats_day: BrokerStatsItem | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class QueueTimeSpan(Body):
     """The times of a queue's first, last and last consumed message.
 
@@ -89,14 +89,14 @@ class QueueTimeSpan(Body):
     consume_time_stamp_str: str | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class QueryConsumeTimeSpanBody(Body):
     """The spans of a topic's queues for a group (303)."""
 
     consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Metric(Body):
     """How many messages wait under a topic, and since when the count stands."""
 
@@ -104,7 +104,7 @@ class Metric(Body):
     time_stamp: int = 0
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TimerMetricsSerializeWrapper(Body):
     """Messages that wait for their time, by topic (61); also ``config/timermetrics``."""
 
@@ -112,7 +112,7 @@ class TimerMetricsSerializeWrapper(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TransactionMetricsSerializeWrapper(Body):
     """Half messages that wait for their end, by topic; ``config/transactionMetrics``."""
 
@@ -120,7 +120,7 @@ class TransactionMetricsSerializeWrapper(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumeStatus(Body):
     """A client's own figures for a topic."""
 

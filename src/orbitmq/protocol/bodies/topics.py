@@ -16,7 +16,7 @@ class TopicFilterType(enum.StrEnum):
     MULTI_TAG = "MULTI_TAG"
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicConfig(Body):
     """One topic on one broker. ``perm``: 4 read, 2 write, 1 inherit; ``topic_sys_flag``: 1 unit, 2 unit-sub."""
 
@@ -30,14 +30,14 @@ class TopicConfig(Body):
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicConfigAndQueueMapping(TopicConfig):
     """A topic with its part in a static topic (answer of 351)."""
 
     mapping_detail: TopicQueueMappingDetail | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicConfigSerializeWrapper(Body):
     """All topics of a broker; also ``config/topics.json``."""
 
@@ -45,7 +45,7 @@ class TopicConfigSerializeWrapper(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
     """All topics of a broker together with its static topics (21, 103)."""
 
@@ -54,14 +54,14 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class CreateTopicListRequestBody(Body):
     """Topics to create or update in one request (18)."""
 
     topic_config_list: list[TopicConfig] = field(default_factory=list)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class TopicList(Body):
     """Names of topics; the name server's system list (304) also names a broker's address."""
 
@@ -69,7 +69,7 @@ class TopicList(Body):
     broker_addr: str | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class KVTable(Body):
     """Names and values: runtime information (28), key-value configuration (219), order configuration (103)."""
 

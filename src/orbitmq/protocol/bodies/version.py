@@ -5,7 +5,7 @@ import dataclasses
 from orbitmq.protocol.bodies.codec import Body
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class DataVersion(Body):
     """``counter`` grows with every change, ``state_version`` with the broker's role; ``timestamp`` in ms."""
 

@@ -1,0 +1,82 @@
+"""Messages whose time has come, many at a time: which queues the compiled kernel may fill, and what it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.protocol.crc import crc32
+from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_PROPERTIES_SIZE
+from orbitmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
+
+if TYPE_CHECKING:
+    import array
+    from collections.abc import Callable
+
+    from orbitmq.kernel._native import Deliveries
+    from orbitmq.store import MessageStore
+    from orbitmq.store.timer_log import TimerLog
+
+
+class TimerRuns:
+    """Takes messages out of the timer and puts them where they belong, as long as nothing about them is special."""
+
+    def __init__(
+        self,
+        kernel: type[Deliveries],
+        store: MessageStore,
+        timer_log: TimerLog,
+        note: Callable[[str, int, int, int], None],
+    ) -> None:
+        """``note`` hears the topic, the queue, how many messages it got and the bytes of their records."""
+        self._store = store
+        self._deliver = store.appender.runs.deliver
+        self._timer_log = timer_log
+        self._note = note
+        self._removals = store.queues.removals
+        self._kernel = kernel(
+            store_host=store.log.store_host,
+            max_body=store.config.max_message_size,
+            max_properties=MAX_PROPERTIES_SIZE,
+            is_indexing=store.index is not None,
+            crc32=crc32,
+        )
+
+    def deliver(self, positions: array.array[int], most_bytes: int) -> tuple[int, int]:
+        """Deliver the first of the messages at these positions; returns how many, and the sizes of their records.
+
+        None at all if the first one has to be looked at.
+        """
+        store = self._store
+        if store.queues.removals != self._removals:
+            self._removals = store.queues.removals
+            self._kernel.clear_lanes()
+        count = size = 0
+        while count < len(positions) and size < most_bytes:
+            position = positions[count]
+            file, unit = self._timer_log.file_at(position), self._timer_log.unit(position)
+            if file is None or unit is None:
+                break
+            # What this process wrote itself need not be looked at before it is read.
+            first = store.reader.checked_from
+            waiting = positions[count:].tobytes()
+            done = self._deliver(self._kernel, waiting, *file, unit.offset, first, most_bytes - size)
+            if done is None:
+                break
+            delivered, delivered_size, _, runs, _, _, _ = done
+            for _, topic, queue_id, _, units, _, _, stored in runs:
+                self._note(topic, queue_id, len(units) // UNIT_SIZE, stored)
+            count += delivered
+            size += delivered_size
+            missing = self._kernel.missing
+            if not delivered and (missing is None or not self._open_lane(missing[0], missing[1])):
+                break
+        return count, size
+
+    def _open_lane(self, topic: str, queue_id: int) -> bool:
+        known = self._store.queues.topics.get(topic)
+        queue = None if known is None else known.queues.get(queue_id)
+        if known is None or known.is_schedule or not isinstance(queue, ConsumeQueue):
+            return False
+        magic = MAGIC_V2 if known.version_2 else MAGIC_V1
+        self._kernel.add_lane(topic, known.field, queue_id, magic, queue, False)
+        return True

@@ -1,0 +1,182 @@
+/* Messages whose time has come, from where they waited to where they belong: the compiled twin of ``plain_ones`` and
+ * ``append_plain`` in broker/timer_messages.py. What rolls, takes another one back or is not as parking leaves it ends
+ * a run.
+ */
+#ifndef ORBITMQ_DELIVERING_H
+#define ORBITMQ_DELIVERING_H
+#include "storing.h"
+
+#define TIMER_UNIT_SIZE 52
+#define ROLL 2
+#define DELETE 4
+#define MAGIC_V1 0xDAA320A7u
+#define NOT_QUEUED 0x4
+#define INNER_BATCH 0x80
+#define LEAST_RECORD 91
+
+typedef struct { int64_t previous, magic, written, offset, size; } TimerUnit;
+
+/* The unit at a position of the timer log, of which one file is at hand; 0 if there is none. */
+static int read_unit(const Py_buffer *file, int64_t base, int64_t position, TimerUnit *unit) {
+    int64_t within = position - base;
+    if (within < 0 || within + TIMER_UNIT_SIZE > file->len) return 0;
+    const uint8_t *at = (const uint8_t *)file->buf + within;
+    unit->previous = get64(at + 4);
+    unit->magic = (int32_t)get32(at + 12);
+    unit->written = get64(at + 16);
+    unit->offset = get64(at + 28);
+    unit->size = (int32_t)get32(at + 36);
+    return get32(at) == TIMER_UNIT_SIZE && unit->magic > 0 && unit->magic <= 0xF && unit->previous < position;
+}
+
+/* follow(timer_log, base, position, skip_to, most): positions of units from the newest on, as long as they are in this
+ * file and take nothing back; those up to skip_to are left out. Also where it ended, and how many were passed.
+ */
+static PyObject *follow(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "follow(timer_log, base, position, skip_to, most)");
+        return NULL;
+    }
+    int64_t base = PyLong_AsLongLong(args[1]), position = PyLong_AsLongLong(args[2]);
+    int64_t skip_to = PyLong_AsLongLong(args[3]), most = PyLong_AsLongLong(args[4]), passed = 0;
+    Py_buffer file;
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &file, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *found = PyBytes_FromStringAndSize(NULL, most > 0 ? most * 8 : 0);
+    if (found == NULL) { PyBuffer_Release(&file); return NULL; }
+    uint8_t *start = (uint8_t *)PyBytes_AS_STRING(found), *at = start;
+    TimerUnit unit;
+    for (; passed < most && read_unit(&file, base, position, &unit); passed++) {
+        if ((unit.magic & (DELETE | ROLL)) == DELETE) break;
+        if (position > skip_to) {
+            memcpy(at, &position, 8);
+            at += 8;
+        }
+        position = unit.previous;
+    }
+    PyBuffer_Release(&file);
+    if (_PyBytes_Resize(&found, at - start) < 0) return NULL;
+    return Py_BuildValue("(NLL)", found, (long long)position, (long long)passed);
+}
+
+/* The properties of a message that waits, as parking leaves them: its own, and at their end the place it belongs to. */
+static int read_parked_properties(Text properties, Known *known, Text *topic, int64_t *queue_id) {
+    const uint8_t *item = properties.at, *end = item + properties.size;
+    Text before = {NULL, 0}, last = {NULL, 0};
+    memset(known, 0, sizeof *known);
+    if (properties.size == 0 || end[-1] != 2 || !is_ascii(properties.at, properties.size)) return 0;
+    while (item < end) {
+        const uint8_t *stop = memchr(item, 2, end - item), *middle = memchr(item, 1, stop - item);
+        if (middle == NULL) return 0;
+        Text name = {item, middle - item}, value = {middle + 1, stop - middle - 1}, *which = NULL;
+        if (is_text(name, "UNIQ_KEY")) which = &known->unique_key;
+        else if (is_text(name, "TAGS")) which = &known->tags;
+        else if (is_text(name, "KEYS")) which = &known->keys;
+        if (which != NULL) {
+            if (which->at != NULL || value.size == 0) return 0;
+            *which = value;
+        }
+        before = last;
+        last = (Text){item, stop - item};
+        item = stop + 1;
+    }
+    if (known->unique_key.at == NULL || before.size <= 11 || memcmp(before.at, "REAL_TOPIC\1", 11) != 0 ||
+        last.size <= 9 || last.size > 19 || memcmp(last.at, "REAL_QID\1", 9) != 0)
+        return 0;
+    *topic = (Text){before.at + 11, before.size - 11};
+    return number_of((Text){last.at + 9, last.size - 9}, 0, queue_id) && *queue_id <= INT32_MAX &&
+           !contains(properties, "TIMER_DEL_UNIQKEY") && !contains(properties, "TIMER_ENQUEUE_MS") &&
+           !contains(properties, "TIMER_DEQUEUE_MS") && !contains(properties, "__CRC32#");
+}
+
+/* What a record of the timer's topic holds; 0 if it is another one. */
+static int read_parked(const uint8_t *at, int64_t size, int64_t offset, Record *record, Text *topic, int64_t *queue_id) {
+    static const char field[] = "\23rmq_sys_wheel_timer";
+    if (size < LEAST_RECORD || (int64_t)get32(at) != size || get32(at + 4) != MAGIC_V1 || (int64_t)get64(at + 28) != offset)
+        return 0;
+    record->flag = get32(at + 16);
+    record->sys_flag = get32(at + 36);
+    record->born = get64(at + 40);
+    record->born_host = (Text){at + 48, record->sys_flag & BORN_HOST_V6 ? 20 : 8};
+    Py_ssize_t head = 72 + record->born_host.size + (record->sys_flag & STORE_HOST_V6 ? 20 : 8);
+    if (size < head) return 0;
+    record->reconsumed = get32(at + head - 16);
+    int64_t body_size = (int32_t)get32(at + head - 4), properties_at = head + body_size + sizeof field - 1 + 2;
+    if (body_size < 0 || properties_at > size || memcmp(at + head + body_size, field, sizeof field - 1) != 0 ||
+        properties_at + (int64_t)get16(at + properties_at - 2) != size)
+        return 0;
+    record->body = (Text){at + head, body_size};
+    record->properties[0] = (Text){at + properties_at, size - properties_at};
+    return !(record->sys_flag & (NOT_QUEUED | INNER_BATCH)) &&
+           read_parked_properties(record->properties[0], &record->known, topic, queue_id);
+}
+
+static int deliver_one(Runs *self, const TimerUnit *unit, const uint8_t *at, Place *place) {
+    Record record;
+    Text topic;
+    int64_t queue_id;
+    if (!read_parked(at, unit->size, unit->offset, &record, &topic, &queue_id)) return 0;
+    if (record.body.size > self->max_body) return 0;
+    Lane *lane = find_lane(self, topic.at, topic.size, queue_id, 0);
+    if (lane == NULL) return want_lane(self, (const char *)topic.at, topic.size, queue_id, 0, 1);
+    self->behind.size = 0;
+    uint8_t *start = pile_more(&self->behind, 100), *end = start;
+    if (start == NULL) return -1;
+    end = put_decimal(put_word(end, "TIMER_ENQUEUE_MS\1"), unit->written);
+    end = put_decimal(put_word(end, "\2TIMER_DEQUEUE_MS\1"), place->now);
+    *end++ = 2;
+    record.properties[1] = (Text){start, end - start};
+    record.properties[2] = (Text){start, 0};
+    record.code = tags_code(&record.known);
+    return store(self, lane, &record, place);
+}
+
+/* deliver(positions, timer_log, timer_base, source, source_base, first, end, most_bytes, log, position, limit, base, now)
+ *
+ * The positions are of units in one file of the timer log, their records between two offsets in one file of the log.
+ * Returns how many were delivered, the sizes of their records together, and the rest as SendRuns.take does.
+ */
+static PyObject *Deliveries_deliver(Runs *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 13 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "deliver(positions, …) takes 13 arguments, the first of which is bytes");
+        return NULL;
+    }
+    int64_t timer_base = PyLong_AsLongLong(args[2]), source_base = PyLong_AsLongLong(args[4]);
+    int64_t first = PyLong_AsLongLong(args[5]), end = PyLong_AsLongLong(args[6]), most = PyLong_AsLongLong(args[7]);
+    Py_buffer timer_log, source, log;
+    Place place = {0};
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[1], &timer_log, PyBUF_SIMPLE) < 0) return NULL;
+    if (PyObject_GetBuffer(args[3], &source, PyBUF_SIMPLE) < 0) { PyBuffer_Release(&timer_log); return NULL; }
+    if (begin_run(self, args + 8, &log, &place) < 0) {
+        PyBuffer_Release(&source);
+        PyBuffer_Release(&timer_log);
+        return NULL;
+    }
+    if (end > source_base + source.len) end = source_base + source.len;
+    const char *positions = PyBytes_AS_STRING(args[0]);
+    Py_ssize_t all = PyBytes_GET_SIZE(args[0]) / 8;
+    long long delivered = 0, size = 0;
+    int taken = 1;
+    for (Py_ssize_t n = 0; n < all && size < most; n++) {
+        int64_t position;
+        TimerUnit unit;
+        memcpy(&position, positions + 8 * n, 8);
+        if (!read_unit(&timer_log, timer_base, position, &unit) || unit.magic & ROLL || unit.size <= 0 ||
+            unit.offset < first || unit.offset < source_base || unit.offset > end - unit.size)
+            break;
+        taken = deliver_one(self, &unit, (const uint8_t *)source.buf + (unit.offset - source_base), &place);
+        if (taken != 1) break;
+        delivered++;
+        size += unit.size;
+    }
+    PyBuffer_Release(&log);
+    PyBuffer_Release(&source);
+    PyBuffer_Release(&timer_log);
+    PyObject *result = NULL, *runs = taken >= 0 ? lane_runs(self) : NULL;
+    if (runs != NULL)
+        result = Py_BuildValue("(LLLNNNL)", delivered, size, (long long)place.position, runs, pile_bytes(&self->hashes),
+                               pile_bytes(&self->offsets), (long long)place.last_offset);
+    untouch(self);
+    return result;
+}
+
+#endif

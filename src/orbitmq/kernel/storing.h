@@ -1,0 +1,165 @@
+/* A record into the log, its queue and the index: what store/appending.py and store/dispatch.py make of a message. */
+#ifndef ORBITMQ_STORING_H
+#define ORBITMQ_STORING_H
+#include "lanes.h"
+#include "parking.h"
+#include "properties.h"
+
+#define BORN_HOST_V6 0x10
+#define STORE_HOST_V6 0x20
+#define SHORT_BODY 512 /* up to here a table is faster than calling the library for the CRC */
+
+/* The index */
+
+static int put_key(Runs *self, uint32_t hash, Text key, int64_t offset) {
+    uint8_t *hash_at = pile_more(&self->hashes, 4), *offset_at = pile_more(&self->offsets, 8);
+    if (hash_at == NULL || offset_at == NULL) return -1;
+    uint32_t value = index_hash(hash_on(hash, key.at, key.size));
+    memcpy(hash_at, &value, 4);
+    memcpy(offset_at, &offset, 8);
+    return 0;
+}
+
+static int put_keys(Runs *self, const Lane *lane, const Known *known, int64_t offset) {
+    uint32_t hash = lane->prefix_hash;
+    if (put_key(self, hash, known->unique_key, offset) < 0) return -1;
+    if (known->keys.at != NULL) {
+        const uint8_t *at = known->keys.at, *end = at + known->keys.size;
+        while (at <= end) {
+            const uint8_t *blank = memchr(at, ' ', end - at);
+            if (blank == NULL) blank = end;
+            if (blank > at && put_key(self, hash, (Text){at, blank - at}, offset) < 0) return -1;
+            at = blank + 1;
+        }
+    }
+    if (known->tags.at != NULL) return put_key(self, hash_on(hash, (const uint8_t *)"T#", 2), known->tags, offset);
+    return 0;
+}
+
+/* Where records go, and which was the last */
+
+typedef struct {
+    uint8_t *log;
+    int64_t position, limit, base, now;
+    int64_t last_offset;
+} Place;
+
+static int body_crc(Runs *self, const uint8_t *body, Py_ssize_t size, uint32_t *crc) {
+    if (size <= SHORT_BODY) {
+        *crc = crc_of(body, size) & 0x7FFFFFFFu;
+        return 0;
+    }
+    PyObject *view = PyMemoryView_FromMemory((char *)body, size, PyBUF_READ);
+    if (view == NULL) return -1;
+    PyObject *number = PyObject_CallOneArg(self->crc32, view);
+    Py_DECREF(view);
+    if (number == NULL) return -1;
+    *crc = (uint32_t)PyLong_AsUnsignedLongMask(number) & 0x7FFFFFFFu;
+    Py_DECREF(number);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+typedef struct {
+    uint32_t flag, sys_flag;
+    int64_t born, code;
+    Text born_host, body;
+    uint32_t reconsumed;
+    Text properties[3]; /* one behind the other */
+    Known known;
+} Record;
+
+/* Let the run end because a place has no lane, or one without the queue that it needs. */
+static int want_lane(Runs *self, const char *topic, Py_ssize_t size, int64_t queue_id, int is_parking, int needs_queue) {
+    PyObject *missing = Py_BuildValue("(s#LOO)", topic, size, (long long)queue_id, is_parking ? Py_True : Py_False,
+                                      needs_queue ? Py_True : Py_False);
+    if (missing == NULL) return -1;
+    Py_XSETREF(self->missing, missing);
+    return 0;
+}
+
+/* Store a record; 1 if it was, 0 if it has to go the general path, -1 for an error. */
+static int store(Runs *self, Lane *lane, const Record *record, Place *place) {
+    Py_ssize_t store_size = PyBytes_GET_SIZE(self->store_host), field_size = PyBytes_GET_SIZE(lane->field), properties_size = 0;
+    for (int n = 0; n < 3; n++) properties_size += record->properties[n].size;
+    int64_t size = 72 + record->born_host.size + store_size + record->body.size + field_size + 2 + properties_size;
+    if (properties_size > self->max_properties || place->position + size > place->limit) return 0;
+    uint32_t crc;
+    if (body_crc(self, record->body.at, record->body.size, &crc) < 0) return -1;
+    int64_t offset = place->base + place->position;
+    if (!lane->is_touched) {
+        int can = touch(self, lane, offset);
+        if (can <= 0) return can;
+    }
+    uint8_t *unit = pile_more(&lane->units, UNIT_SIZE);
+    if (unit == NULL) return -1;
+    if (self->is_indexing && put_keys(self, lane, &record->known, offset) < 0) return -1;
+    uint32_t flags = record->sys_flag & ~(uint32_t)(BORN_HOST_V6 | STORE_HOST_V6);
+    if (record->born_host.size == 20) flags |= BORN_HOST_V6;
+    if (store_size == 20) flags |= STORE_HOST_V6;
+    uint8_t *at = place->log + place->position;
+    put32(at, size);
+    put32(at + 4, lane->magic);
+    put32(at + 8, crc);
+    put32(at + 12, lane->queue_id);
+    put32(at + 16, record->flag);
+    put64(at + 20, lane->next);
+    put64(at + 28, offset);
+    put32(at + 36, flags);
+    put64(at + 40, record->born);
+    at = put_text(at + 48, record->born_host.at, record->born_host.size);
+    put64(at, place->now);
+    at = put_text(at + 8, PyBytes_AS_STRING(self->store_host), store_size);
+    put32(at, record->reconsumed);
+    put64(at + 4, 0);
+    put32(at + 12, record->body.size);
+    at = put_text(at + 16, record->body.at, record->body.size);
+    at = put_text(at, PyBytes_AS_STRING(lane->field), field_size);
+    put16(at, properties_size);
+    at += 2;
+    for (int n = 0; n < 3; n++) at = put_text(at, record->properties[n].at, record->properties[n].size);
+    put64(unit, offset);
+    put32(unit + 8, size);
+    put64(unit + 12, record->code);
+    lane->next++;
+    lane->bytes += size;
+    lane->code = record->code;
+    place->position += size;
+    lane->stop = place->base + place->position;
+    place->last_offset = offset;
+    return 1;
+}
+
+static int64_t tags_code(const Known *known) {
+    return known->tags.at != NULL ? (int32_t)hash_on(0, known->tags.at, known->tags.size) : 0;
+}
+
+/* Begin a run in this part of the log; -1 for an error. */
+static int begin_run(Runs *self, PyObject *const *where, Py_buffer *log, Place *place) {
+    place->position = PyLong_AsLongLong(where[1]);
+    place->limit = PyLong_AsLongLong(where[2]);
+    place->base = PyLong_AsLongLong(where[3]);
+    place->now = PyLong_AsLongLong(where[4]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(where[0], log, PyBUF_WRITABLE) < 0) return -1;
+    place->log = log->buf;
+    if (place->limit > log->len) place->limit = log->len;
+    self->answers.size = self->hashes.size = self->offsets.size = 0;
+    untouch(self);
+    Py_CLEAR(self->missing);
+    return 0;
+}
+
+static PyObject *lane_runs(Runs *self) {
+    PyObject *runs = PyList_New(self->touched_count);
+    if (runs == NULL) return NULL;
+    for (Py_ssize_t n = 0; n < self->touched_count; n++) {
+        Lane *lane = &self->lanes[self->touched[n]];
+        PyObject *run = Py_BuildValue("(OOLLy#LLL)", lane->queue, lane->topic, (long long)lane->queue_id,
+                                      (long long)lane->first, (char *)lane->units.data, lane->units.size,
+                                      (long long)lane->stop, (long long)lane->code, (long long)lane->bytes);
+        if (run == NULL) { Py_DECREF(runs); return NULL; }
+        PyList_SET_ITEM(runs, n, run);
+    }
+    return runs;
+}
+
+#endif
