@@ -80,7 +80,7 @@ class AckRuns:
                 return total
             size, count, _, answers, runs, _, _, _, settled = taken
             if count:
-                for _, topic, queue_id, _, units, _, _, stored in runs:
+                for _, topic, queue_id, _, units, _, _, stored, _ in runs:
                     number = len(units) // UNIT_SIZE
                     self._stats.put(topic, queue_id, number, stored, number)
                 self._journal.end = self._store.log.end

@@ -97,6 +97,8 @@ class SendRuns:
             broker_name=config.broker_name.encode(),
             precision=store.config.timer_precision_ms,
             longest=store.config.timer_max_delay_sec * 1000,
+            batch_json=answers.batch_json,
+            batch_binary=answers.batch_binary,
             delays=tuple(level.delay_ms for level in levels.values()) if is_usual else (),
         )
         self._version = self._topics.data_version
@@ -129,9 +131,8 @@ class SendRuns:
                 return total
             size, count, _, answers, runs, _, _, _, halves = taken
             if count:
-                for _, topic, queue_id, first, units, _, _, stored in runs:
-                    number = len(units) // UNIT_SIZE
-                    self._count_put(topic, queue_id, number, stored, number)
+                for _, topic, queue_id, first, units, _, _, stored, requests in runs:
+                    self._count_put(topic, queue_id, len(units) // UNIT_SIZE, stored, requests)
                     if topic in _WAITING:
                         self._note_waiting(topic, queue_id, first, units, halves)
                 if answers:

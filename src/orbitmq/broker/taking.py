@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from orbitmq.remoting import Connection
 
 _HEADER_AT = 8
-_SENDS: tuple[bytes, ...] = (b'{"code":310,', b"\x01\x36")
+_SENDS: tuple[bytes, ...] = (b'{"code":310,', b"\x01\x36", b'{"code":320,', b"\x01\x40")
 _ACKS: tuple[bytes, ...] = (b'{"code":200051,',)
 _STARTS = _SENDS + _ACKS
 """How the headers of such requests begin, in JSON as all clients write it and in binary, where a code like that of

@@ -63,7 +63,7 @@ class TimerRuns:
             if done is None:
                 break
             delivered, delivered_size, _, runs, _, _, _ = done
-            for _, topic, queue_id, _, units, _, _, stored in runs:
+            for _, topic, queue_id, _, units, _, _, stored, _ in runs:
                 self._note(topic, queue_id, len(units) // UNIT_SIZE, stored)
             count += delivered
             size += delivered_size

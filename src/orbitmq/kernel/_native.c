@@ -5,6 +5,7 @@
  */
 #include "bytes.h"
 #include "acknowledging.h"
+#include "batches.h"
 #include "delivering.h"
 #include "gathering.h"
 #include "lanes.h"
@@ -14,17 +15,6 @@
 #include "storing.h"
 
 /* Answers */
-
-static uint8_t *put_hex(uint8_t *at, uint64_t number) {
-    for (int shift = 60; shift >= 0; shift -= 4) *at++ = "0123456789ABCDEF"[number >> shift & 15];
-    return at;
-}
-
-static uint8_t *put_sized(uint8_t *at, uint64_t number) {
-    uint8_t *end = put_decimal(at + 4, number);
-    put32(at, end - at - 4);
-    return end;
-}
 
 static uint8_t *put_sized_handle(const Runs *self, uint8_t *at, const Wish *wish, const Send *send, Text unique_key) {
     uint8_t *end = put_handle(self, at + 4, wish, send, unique_key);
@@ -112,6 +102,7 @@ static int take_one(Runs *self, const uint8_t *header, Py_ssize_t header_size, i
         if (size < 0) return 0;
         properties = (Text){text, size};
     }
+    if (send.is_batch) return take_batch(self, &send, properties, body, born_host, is_binary, place);
     Known *known = &record.known;
     int found = scan_properties(properties.at, properties.size, known);
     if (found == NOT_OURS || (found == LOOK_CLOSER && !read_wish(self, properties, place->now, &wish))) return 0;
@@ -213,26 +204,40 @@ static int are_bytes(PyObject *parts) {
     return 1;
 }
 
+/* Address and port as they stand in message ids. */
+static PyObject *hex_text(PyObject *host) {
+    Py_ssize_t size = PyBytes_GET_SIZE(host);
+    PyObject *text = PyBytes_FromStringAndSize(NULL, 2 * size);
+    for (Py_ssize_t n = 0; text != NULL && n < size; n++) {
+        uint8_t byte = PyBytes_AS_STRING(host)[n];
+        PyBytes_AS_STRING(text)[2 * n] = "0123456789ABCDEF"[byte >> 4];
+        PyBytes_AS_STRING(text)[2 * n + 1] = "0123456789ABCDEF"[byte & 15];
+    }
+    return text;
+}
+
 static int Runs_init(Runs *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"languages", "json_parts", "binary_parts", "timed_json_parts", "timed_binary_parts", "language",
                             "version", "added", "store_host", "kept_flags", "max_body", "max_properties", "is_indexing",
-                            "crc32", "broker_name", "precision", "longest", "delays", NULL};
+                            "crc32", "broker_name", "precision", "longest", "delays", "batch_json", "batch_binary", NULL};
     PyObject *languages, *json_parts, *binary_parts, *timed_json_parts, *timed_binary_parts, *added, *store_host, *crc32;
-    PyObject *broker_name, *delays;
+    PyObject *broker_name, *delays, *batch_json, *batch_binary;
     long long kept_flags, precision, longest;
     PyTypeObject *tuple = &PyTuple_Type;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!O!O!llSSLnnpOSLLO!", names, tuple, &languages, tuple,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!O!O!llSSLnnpOSLLO!O!S", names, tuple, &languages, tuple,
                                      &json_parts, tuple, &binary_parts, tuple, &timed_json_parts, tuple,
                                      &timed_binary_parts, &self->language, &self->version, &added, &store_host,
                                      &kept_flags, &self->max_body, &self->max_properties, &self->is_indexing, &crc32,
-                                     &broker_name, &precision, &longest, tuple, &delays))
+                                     &broker_name, &precision, &longest, tuple, &delays, tuple, &batch_json, &batch_binary))
         return -1;
     if (!are_bytes(languages) || !are_bytes(json_parts) || !are_bytes(binary_parts) || !are_bytes(timed_json_parts) ||
-        !are_bytes(timed_binary_parts))
+        !are_bytes(timed_binary_parts) || !are_bytes(batch_json))
         return -1;
     if (PyTuple_GET_SIZE(json_parts) != 7 || PyTuple_GET_SIZE(binary_parts) != 8 ||
-        PyTuple_GET_SIZE(timed_json_parts) != 8 || PyTuple_GET_SIZE(timed_binary_parts) != 10) {
-        PyErr_SetString(PyExc_ValueError, "an answer has 6 places in JSON and 7 in binary, with a handle 7 and 9");
+        PyTuple_GET_SIZE(timed_json_parts) != 8 || PyTuple_GET_SIZE(timed_binary_parts) != 10 ||
+        PyTuple_GET_SIZE(batch_json) != 3) {
+        PyErr_SetString(PyExc_ValueError,
+                        "an answer has 6 places in JSON and 7 in binary, with a handle 7 and 9, and that to a batch 2");
         return -1;
     }
     for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(delays); n++)
@@ -247,6 +252,11 @@ static int Runs_init(Runs *self, PyObject *args, PyObject *keywords) {
     Py_XSETREF(self->binary_parts, Py_NewRef(binary_parts));
     Py_XSETREF(self->timed_json_parts, Py_NewRef(timed_json_parts));
     Py_XSETREF(self->timed_binary_parts, Py_NewRef(timed_binary_parts));
+    PyObject *host_text = hex_text(store_host);
+    if (host_text == NULL) return -1;
+    Py_XSETREF(self->host_text, host_text);
+    Py_XSETREF(self->batch_json, Py_NewRef(batch_json));
+    Py_XSETREF(self->batch_binary, Py_NewRef(batch_binary));
     Py_XSETREF(self->broker_name, Py_NewRef(broker_name));
     Py_XSETREF(self->delays, Py_NewRef(delays));
     Py_XSETREF(self->added, Py_NewRef(added));
@@ -281,6 +291,9 @@ static void Runs_dealloc(Runs *self) {
     Py_XDECREF(self->broker_name);
     Py_XDECREF(self->delays);
     Py_XDECREF(self->revive_topic);
+    Py_XDECREF(self->batch_json);
+    Py_XDECREF(self->batch_binary);
+    Py_XDECREF(self->host_text);
     Py_XDECREF(self->added);
     Py_XDECREF(self->store_host);
     Py_XDECREF(self->missing);
@@ -291,6 +304,7 @@ static void Runs_dealloc(Runs *self) {
     pile_free(&self->behind);
     pile_free(&self->half_places);
     pile_free(&self->settled);
+    pile_free(&self->items);
     PyMem_Free(self->touched);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }

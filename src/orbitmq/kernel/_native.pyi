@@ -10,8 +10,8 @@ def gather(
 def follow(timer_log: Buffer, base: int, position: int, skip_to: int, most: int, /) -> tuple[bytes, int, int]: ...
 
 # What a queue got: the queue, its topic and id, the queue offset of the first record, the units of all, where the
-# last one ends in the log, the tags code of that one, and the bytes of all.
-Run: TypeAlias = tuple[ConsumeQueue, str, int, int, bytes, int, int, int]
+# last one ends in the log, the tags code of that one, the bytes of all, and in how many requests they came.
+Run: TypeAlias = tuple[ConsumeQueue, str, int, int, bytes, int, int, int, int]
 
 # Bytes of the frames that were taken, their number, the new position in the log's file, the answers, what each
 # queue got, hash and offset for each key in the index, the offset of the last record, and topics with the number of
@@ -41,6 +41,8 @@ class SendRuns:
         precision: int,
         longest: int,
         delays: tuple[int, ...],
+        batch_json: tuple[bytes, ...],
+        batch_binary: bytes,
     ) -> None: ...
     # The topic and queue id for which the last run ended, because they have no lane, whether messages were to wait
     # there, and whether a queue is needed.

@@ -58,29 +58,12 @@ static PyObject *follow(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
     return Py_BuildValue("(NLL)", found, (long long)position, (long long)passed);
 }
 
-/* The properties of a message that waits, as parking leaves them: its own, and at their end the place it belongs to. */
+/* The properties of a message that waits, as parking leaves them: at their end is the place it belongs to. */
 static int read_parked_properties(Text properties, Known *known, Text *topic, int64_t *queue_id) {
-    const uint8_t *item = properties.at, *end = item + properties.size;
-    Text before = {NULL, 0}, last = {NULL, 0};
-    memset(known, 0, sizeof *known);
-    if (properties.size == 0 || end[-1] != 2 || !is_ascii(properties.at, properties.size)) return 0;
-    while (item < end) {
-        const uint8_t *stop = memchr(item, 2, end - item), *middle = memchr(item, 1, stop - item);
-        if (middle == NULL) return 0;
-        Text name = {item, middle - item}, value = {middle + 1, stop - middle - 1}, *which = NULL;
-        if (is_text(name, "UNIQ_KEY")) which = &known->unique_key;
-        else if (is_text(name, "TAGS")) which = &known->tags;
-        else if (is_text(name, "KEYS")) which = &known->keys;
-        if (which != NULL) {
-            if (which->at != NULL || value.size == 0) return 0;
-            *which = value;
-        }
-        before = last;
-        last = (Text){item, stop - item};
-        item = stop + 1;
-    }
-    if (known->unique_key.at == NULL || before.size <= 11 || memcmp(before.at, "REAL_TOPIC\1", 11) != 0 ||
-        last.size <= 9 || last.size > 19 || memcmp(last.at, "REAL_QID\1", 9) != 0)
+    if (!read_stored_properties(properties, known)) return 0;
+    Text last = last_item(properties), before = last_item((Text){properties.at, last.at - properties.at});
+    if (before.size <= 11 || memcmp(before.at, "REAL_TOPIC\1", 11) != 0 || last.size <= 9 || last.size > 19 ||
+        memcmp(last.at, "REAL_QID\1", 9) != 0)
         return 0;
     *topic = (Text){before.at + 11, before.size - 11};
     return number_of((Text){last.at + 9, last.size - 9}, 0, queue_id) && *queue_id <= INT32_MAX &&

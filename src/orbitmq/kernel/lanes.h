@@ -14,7 +14,7 @@ typedef struct {
     uint32_t magic;
     uint32_t prefix_hash; /* of the topic and "#", with which keys in the index begin */
     int is_touched;
-    int64_t first, next, stop, bytes, code;
+    int64_t first, next, stop, bytes, code, requests;
     int64_t halves; /* half messages for this place in one run, which are in another lane */
     int64_t run, low, high; /* the offsets that the queue has had in this run */
     Pile units;
@@ -27,13 +27,13 @@ typedef struct {
     Py_ssize_t *touched;
     Py_ssize_t touched_room, touched_count;
     PyObject *languages, *added, *store_host, *json_parts, *binary_parts, *timed_json_parts, *timed_binary_parts, *crc32;
-    PyObject *delays, *broker_name, *revive_topic;
+    PyObject *delays, *broker_name, *revive_topic, *batch_json, *batch_binary, *host_text;
     int64_t precision, longest, revive_queues, run;
     long language, version;
     int64_t kept_flags;
     Py_ssize_t max_body, max_properties;
     int is_indexing;
-    Pile answers, hashes, offsets, text, behind, half_places, settled;
+    Pile answers, hashes, offsets, text, behind, half_places, settled, items;
     PyObject *missing;
 } Runs;
 
@@ -152,7 +152,7 @@ static int touch(Runs *self, Lane *lane, int64_t log_end) {
     self->touched[self->touched_count++] = lane - self->lanes;
     lane->is_touched = 1;
     lane->first = lane->next = next;
-    lane->bytes = 0;
+    lane->bytes = lane->requests = 0;
     lane->units.size = 0;
     return 1;
 }

@@ -117,6 +117,17 @@ static uint8_t *put_decimal(uint8_t *at, uint64_t number) {
     return at;
 }
 
+static uint8_t *put_hex(uint8_t *at, uint64_t number) {
+    for (int shift = 60; shift >= 0; shift -= 4) *at++ = "0123456789ABCDEF"[number >> shift & 15];
+    return at;
+}
+
+static uint8_t *put_sized(uint8_t *at, uint64_t number) {
+    uint8_t *end = put_decimal(at + 4, number);
+    put32(at, end - at - 4);
+    return end;
+}
+
 /* The properties that a message gets behind all others while it waits; -1 for an error. */
 static int put_behind(Runs *self, const Wish *wish, const Send *send, Text unique_key) {
     self->behind.size = 0;

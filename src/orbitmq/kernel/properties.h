@@ -45,6 +45,15 @@ static inline int ends_with(const uint8_t *start, const uint8_t *end, const char
     return end - start >= size && memcmp(end - size, name, size) == 0;
 }
 
+/* As all unique keys are that clients make: nothing that JSON would have to escape. */
+static int is_alphanumeric(Text text) {
+    for (Py_ssize_t n = 0; n < text.size; n++) {
+        uint8_t byte = text.at[n];
+        if (!((byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'))) return 0;
+    }
+    return text.size > 0;
+}
+
 enum { NOT_OURS, AS_THEY_ARE, LOOK_CLOSER };
 
 /* Whether the properties are those of a message with a unique key, whose known ones are then noted, and are kept as
@@ -95,11 +104,7 @@ static int scan_properties(const uint8_t *start, Py_ssize_t size, Known *known) 
         }
     }
     if (known->unique_key.at == NULL) return NOT_OURS;
-    for (Py_ssize_t n = 0; n < known->unique_key.size; n++) {
-        uint8_t byte = known->unique_key.at[n];
-        if (!((byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'))) return NOT_OURS;
-    }
-    return found;
+    return is_alphanumeric(known->unique_key) ? found : NOT_OURS;
 }
 
 #endif

@@ -4,12 +4,13 @@
 #include "request_header.h"
 
 #define SEND_V2 310
+#define SEND_BATCH 320
 #define PROPERTIES_FIELD 8
 
 typedef struct {
     int64_t opaque, flag; /* of the request */
     Text topic, properties;
-    int has_escapes; /* in the properties */
+    int is_batch, has_escapes; /* the latter in the properties */
     int64_t queue_id, sys_flag, born, message_flag, reconsumed;
 } Send;
 
@@ -23,7 +24,8 @@ static int read_send(const Request *request, Send *send) {
     const Text *fields = request->fields;
     uint32_t present = request->present;
     int64_t unused;
-    if (request->code != SEND_V2 || request->escaped & ~(1u << PROPERTIES_FIELD)) return 0;
+    send->is_batch = request->code == SEND_BATCH;
+    if ((request->code != SEND_V2 && !send->is_batch) || request->escaped & ~(1u << PROPERTIES_FIELD)) return 0;
     if ((present & 0xFF) != 0xFF) return 0; /* a to h */
     send->opaque = request->opaque;
     send->flag = request->flag;
@@ -37,7 +39,7 @@ static int read_send(const Request *request, Send *send) {
            (!(present & 1 << 9) || int32_of(fields[9], &send->reconsumed)) &&
            (!(present & 1 << 10) || is_text(fields[10], "true") || is_text(fields[10], "false")) &&
            (!(present & 1 << 11) || int32_of(fields[11], &unused)) &&
-           (!(present & 1 << 12) || is_text(fields[12], "false"));
+           (present & 1 << 12 ? is_text(fields[12], send->is_batch ? "true" : "false") : !send->is_batch);
 }
 
 #endif

@@ -36,6 +36,35 @@ static int put_keys(Runs *self, const Lane *lane, const Known *known, int64_t of
     return 0;
 }
 
+/* The properties of a message as they are stored, with a unique key and none of those that are known twice. */
+static int read_stored_properties(Text properties, Known *known) {
+    const uint8_t *item = properties.at, *end = item + properties.size;
+    memset(known, 0, sizeof *known);
+    if (properties.size == 0 || end[-1] != 2 || !is_ascii(properties.at, properties.size)) return 0;
+    while (item < end) {
+        const uint8_t *stop = memchr(item, 2, end - item), *middle = memchr(item, 1, stop - item);
+        if (middle == NULL) return 0;
+        Text name = {item, middle - item}, value = {middle + 1, stop - middle - 1}, *which = NULL;
+        if (is_text(name, "UNIQ_KEY")) which = &known->unique_key;
+        else if (is_text(name, "TAGS")) which = &known->tags;
+        else if (is_text(name, "KEYS")) which = &known->keys;
+        if (which != NULL) {
+            if (which->at != NULL || value.size == 0) return 0;
+            *which = value;
+        }
+        item = stop + 1;
+    }
+    return known->unique_key.at != NULL;
+}
+
+/* Without the byte that ends it. */
+static Text last_item(Text properties) {
+    const uint8_t *start = properties.at, *end = start + properties.size - 1, *at = end;
+    if (properties.size <= 0) return (Text){start, 0};
+    while (at > start && at[-1] != 2) at--;
+    return (Text){at, end - at};
+}
+
 /* Where records go, and which was the last */
 
 typedef struct {
@@ -121,6 +150,7 @@ static int store(Runs *self, Lane *lane, const Record *record, Place *place) {
     put32(unit + 8, size);
     put64(unit + 12, record->code);
     lane->next++;
+    lane->requests++;
     lane->bytes += size;
     lane->code = record->code;
     place->position += size;
@@ -153,9 +183,10 @@ static PyObject *lane_runs(Runs *self) {
     if (runs == NULL) return NULL;
     for (Py_ssize_t n = 0; n < self->touched_count; n++) {
         Lane *lane = &self->lanes[self->touched[n]];
-        PyObject *run = Py_BuildValue("(OOLLy#LLL)", lane->queue, lane->topic, (long long)lane->queue_id,
+        PyObject *run = Py_BuildValue("(OOLLy#LLLL)", lane->queue, lane->topic, (long long)lane->queue_id,
                                       (long long)lane->first, (char *)lane->units.data, lane->units.size,
-                                      (long long)lane->stop, (long long)lane->code, (long long)lane->bytes);
+                                      (long long)lane->stop, (long long)lane->code, (long long)lane->bytes,
+                                      (long long)lane->requests);
         if (run == NULL) { Py_DECREF(runs); return NULL; }
         PyList_SET_ITEM(runs, n, run);
     }

@@ -47,7 +47,7 @@ def _binary_place(name: bytes) -> bytes:
 class SendAnswers:
     """The answers of one broker to sends: the codes that say that a message was stored, and where."""
 
-    __slots__ = ("_binary", "_binary_timed", "_json", "_json_timed", "language", "version")
+    __slots__ = ("_binary", "_binary_timed", "_json", "_json_timed", "_told", "language", "version")
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class SendAnswers:
         trace = b"true" if trace_on else b"false"
         self.language = int(language)
         self.version = version
+        self._told = region, trace, language
         json = (
             b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"',
             host,
@@ -115,6 +116,23 @@ class SendAnswers:
     def timed_binary_parts(self) -> tuple[bytes, ...]:
         """The same with size and value of a handle behind the unique key."""
         return _around_places(self._binary_timed)
+
+    @property
+    def batch_json(self) -> tuple[bytes, ...]:
+        """What the JSON header of an answer to a batch begins with, and what stands around the opaque."""
+        region, trace, language = self._told
+        return (
+            b'{"code":0,"extFields":{"MSG_REGION":%b,"TRACE_ON":"%b"' % (orjson.dumps(region), trace),
+            b',"flag":1,"language":"%b","opaque":' % language.name.encode(),
+            b',"serializeTypeCurrentRPC":"JSON","version":%d}' % self.version,
+        )
+
+    @property
+    def batch_binary(self) -> bytes:
+        """The fields that the binary header of an answer to a batch begins with."""
+        region, trace, _ = self._told
+        fields = _binary_field(b"MSG_REGION", region.encode()) + _binary_field(b"TRACE_ON", trace)
+        return fields.replace(b"%%", b"%")
 
     def encode(
         self,

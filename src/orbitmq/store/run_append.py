@@ -107,7 +107,7 @@ class RunAppender:
         log, dispatcher = self._log, self._dispatcher
         start = log.end
         log.advance(position, now)
-        for queue, _, _, first, units, stop, code, _ in runs:
+        for queue, _, _, first, units, stop, code, _, _ in runs:
             dispatcher.enter_run(queue, first, units, stop, code, now)
         dispatcher.index_hashed(start, last, now, count, hashes, offsets)
         dispatcher.position = log.end
