@@ -27,9 +27,10 @@ from orbitmq.protocol.record import CRC_PROPERTY, decode_record, encode_record, 
 from orbitmq.remoting.processing import RequestRefusedError, fields_of
 from orbitmq.store import AppendRefusedError, GetStatus
 from orbitmq.store.config import FlushDiskType
+from orbitmq.store.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.flushed_answers import FlushedAnswers
@@ -357,8 +358,14 @@ class PopRequests:
     ) -> bool:
         """Take note of messages and add them to the answer; False if that could not be noted."""
         group = asked.group
-        records = [piece for whole in result.slices for piece in _records(whole)]
-        offsets = [int(_QUEUE_OFFSET.unpack_from(record, _QUEUE_OFFSET_AT)[0]) for record in records]
+        is_single = isinstance(self._store.queues.find(topic, queue_id), ConsumeQueue)
+        if is_single and result.next_begin_offset - start == result.count:
+            # Each unit that was read gave a message, so there is no need to look into them.
+            offsets = list(range(start, result.next_begin_offset))
+        else:
+            offsets = [
+                int(_QUEUE_OFFSET.unpack_from(record, _QUEUE_OFFSET_AT)[0]) for record in _records(result.slices)
+            ]
         if asked.is_order:
             popped.order_counts += self._orders.note(
                 topic, group, queue_id, asked.attempt_id, popped.time_ms, asked.invisible_ms, offsets
@@ -370,7 +377,7 @@ class PopRequests:
                 start_offset=start,
                 pop_time=popped.time_ms,
                 invisible_time=asked.invisible_ms,
-                num=len(records),
+                num=len(offsets),
                 queue_id=queue_id,
                 topic=topic,
                 cid=group,
@@ -391,8 +398,10 @@ class PopRequests:
         if topic == asked.topic or self._config.pop_response_return_actual_retry_topic:
             popped.pieces += result.slices
         else:
-            popped.pieces += [self._as_before(asked, popped, record, start, kind) for record in records]
-        popped.count += len(records)
+            popped.pieces += [
+                self._as_before(asked, popped, record, start, kind) for record in _records(result.slices)
+            ]
+        popped.count += len(offsets)
         self._places.handed_out(topic, group, queue_id, result.count)
         self._stats.got(group, topic, queue_id, result.count, result.size)
         return True
@@ -427,10 +436,11 @@ class PopRequests:
         )
 
 
-def _records(whole: memoryview) -> Iterator[memoryview]:
-    """Records that follow each other, one by one."""
-    at = 0
-    while at < len(whole):
-        size: int = _SIZE.unpack_from(whole, at)[0]
-        yield whole[at : at + size]
-        at += size
+def _records(slices: Iterable[memoryview]) -> Iterator[memoryview]:
+    """Records that follow each other in slices of the log, one by one."""
+    for whole in slices:
+        at = 0
+        while at < len(whole):
+            size: int = _SIZE.unpack_from(whole, at)[0]
+            yield whole[at : at + size]
+            at += size

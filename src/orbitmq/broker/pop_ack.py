@@ -142,7 +142,10 @@ class PopAcks:
         topic, queue_id = real_topic(acks.topic, acks.consumer_group, acks.retry), acks.queue_id
         group = acks.consumer_group
         low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
-        offsets = [offset for bit in _bits(acks.bit_set or 0) if low <= (offset := acks.start_offset + bit) <= high]
+        start = acks.start_offset
+        offsets = [start + bit for bit in _bits(acks.bit_set or 0)]
+        if offsets and not low <= offsets[0] <= offsets[-1] <= high:
+            offsets = [offset for offset in offsets if low <= offset <= high]
         if not offsets:
             return
         if acks.revive_queue_id == POP_ORDER_REVIVE_QUEUE:
@@ -189,5 +192,9 @@ class PopAcks:
 
 def _bits(bits: int) -> list[int]:
     """Which bits are set, the lowest first. No pop reaches further in a queue than the limit."""
-    digits = bin(bits & ((1 << FURTHEST) - 1))[:1:-1]
+    bits &= (1 << FURTHEST) - 1
+    if not bits & (bits + 1):
+        # All from the first on, as mostly.
+        return list(range(bits.bit_length()))
+    digits = bin(bits)[:1:-1]
     return [at for at, digit in enumerate(digits) if digit == "1"]

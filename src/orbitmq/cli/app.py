@@ -6,6 +6,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+from orbitmq.cli.collecting import start_quietly
 from orbitmq.cli.server_options import plain_arguments
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def main() -> None:
 
 def run_plainly(verb: str, words: Sequence[str]) -> bool:
     """Run a server; False if its command line is for Typer."""
+    start_quietly()
     module, name = VERBS[verb].split(":")
     action = getattr(importlib.import_module(module), name)
     arguments = plain_arguments(action, words)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from orbitmq.cli.collecting import started
 from orbitmq.cli.console import complain, plain_errors
 from orbitmq.cli.logs import LogFormat, set_up_logs
 from orbitmq.cli.server_options import option
@@ -130,6 +131,7 @@ async def _serve(settings: "BrokerSettings", until_eof: bool) -> None:
     stop = told_to_stop(at_end_of_input=until_eof)
     server = Broker(settings)
     await server.start()
+    started()
     try:
         config = settings.broker
         registered = config.namesrv_addr or "no name server"

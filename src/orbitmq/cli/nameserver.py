@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from orbitmq.cli.collecting import started
 from orbitmq.cli.console import complain, plain_errors
 from orbitmq.cli.logs import LogFormat, set_up_logs
 from orbitmq.cli.server_options import option
@@ -90,6 +91,7 @@ async def _serve(config: "NameServerConfig") -> None:
     server = NameServer(config)
     await server.start()
     try:
+        started()
         print(f"The name server listens on {config.bind_address}:{server.port}", flush=True)
         await stop.wait()
     finally:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from orbitmq.cli.broker import settings_of
+from orbitmq.cli.collecting import started
 from orbitmq.cli.console import complain, for_people, plain_errors
 from orbitmq.cli.logs import LogFormat, set_up_logs
 from orbitmq.cli.server_options import option
@@ -110,6 +111,7 @@ async def _serve_one(
         broker = Broker(settings)
         await broker.start()
         try:
+            started()
             _show(address, [settings.broker.broker_address], settings.store.store_path_root_dir)
             await stop.wait()
         finally:
@@ -147,6 +149,7 @@ async def _serve_many(
         ]
         supervisor = Supervisor(children)
         supervisor.start()
+        started()
         try:
             ip = settings.broker.broker_ip1
             shown = [f"{ip}:{port}" if port else f"{ip}, any port" for port in ports]

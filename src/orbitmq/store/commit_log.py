@@ -7,7 +7,7 @@ Appending copies a record into the mapped file and moves a position; it never wa
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from orbitmq.protocol.crc import MASK, crc32
 from orbitmq.protocol.flags import BORN_HOST_V6, STORE_HOST_V6
@@ -35,12 +35,24 @@ RESERVE_STEP = 16 * 1024 * 1024
 A whole file at once would be simpler, but a test that opens a broker would then take a gigabyte.
 """
 
+AHEAD_STEP = 64 * 1024 * 1024
+"""So much is taken at once by whoever has a thread to wait for it, and before less than half of it is left. To take
+it where messages are taken makes them wait for the disk, which may just be making others durable."""
+
+BUSY_BYTES = 4 * 1024 * 1024
+"""So much has to be written to a file before anything is taken ahead: most brokers of tests never come to it."""
+
 WRITTEN_FROM = 64 * 1024
 """From this size on bytes are written to the file and not stored into its map.
 
 The first store to a page of the map lets the kernel read it and its neighbours, as zeros; to write whole pages it
 does not. That takes a third off the cost of a long batch, but two system calls more.
 """
+
+Spare: TypeAlias = "tuple[int, MappedFile, int]"
+"""A file made ahead of time: its first offset in the log, itself, and how much of it is owned."""
+Owned: TypeAlias = "tuple[MappedFile, int]"
+"""A file, and up to where it is owned."""
 
 _GONE_HOSTS = ~(BORN_HOST_V6 | STORE_HOST_V6)
 _V6_BITS = {8: 0, 20: BORN_HOST_V6}
@@ -67,9 +79,11 @@ class CommitLog:
         self._limit = 0
         """Records must end here at the latest: less than the file or its reserved part, by one blank."""
         self._reserved = 0
+        self._entered = 0
+        """Where writing to the current file began."""
         self._buffer: Buffer = bytearray()
         self._file: MappedFile | None = None
-        self._spare: tuple[int, MappedFile] | None = None
+        self._spare: Spare | None = None
         self.flushed = 0
         self.last_store_timestamp = 0
         # Transient pool: records wait in anonymous memory and reach the page cache in `commit`.
@@ -116,12 +130,12 @@ class CommitLog:
             return
         self._enter(last, self.files.mapped(last), end - last)
 
-    def _enter(self, base: int, mapped: MappedFile, position: int) -> None:
+    def _enter(self, base: int, mapped: MappedFile, position: int, reserved: int = 0) -> None:
         self._base = base
-        self._position = position
+        self._position = self._entered = position
         self._file = mapped
         self._buffer = bytearray(self.file_size) if self._pool_size else mapped.buffer
-        self._reserved = position
+        self._reserved = max(position, reserved)
         self._limit = 0
 
     # Appending
@@ -276,7 +290,7 @@ class CommitLog:
         stop = self._position + min(BLANK_SIZE, rest)
         if self._file is not None and stop > self._reserved:
             self._own(self._file, stop)
-        mapped = self._take_spare(base)
+        _, mapped, reserved = self._take_spare(base)
         if self._file is not None and rest:
             self._buffer[self._position : stop] = blank(rest)
             self._position = self.file_size
@@ -286,28 +300,63 @@ class CommitLog:
         self.files.adopt(base, mapped)
         if self._file is not None:
             self._file.expect_reading()
-        self._enter(base, mapped, self._position if base == self._base else 0)
+        self._enter(base, mapped, self._position if base == self._base else 0, reserved)
 
-    def _take_spare(self, base: int) -> MappedFile:
+    def _take_spare(self, base: int) -> Spare:
         if self._spare is not None and self._spare[0] == base:
-            mapped = self._spare[1]
-            self._spare = None
-            return mapped
+            spare, self._spare = self._spare, None
+            return spare
         try:
-            return self.files.create(base)
+            return base, self.files.create(base), 0
         except OSError as error:
             raise _refused(self.files.directory_for(base), error) from error
 
-    # The file after this one, made ahead of time by whoever has a thread for it
+    # Space and the file after this one, taken ahead of time by whoever has a thread for it
 
-    def wants_spare(self) -> Callable[[], tuple[int, MappedFile]] | None:
+    def wants_space(self) -> Callable[[], Owned] | None:
+        """A blocking call that owns more of the current file, or None if that is not needed yet."""
+        file, start = self._file, self._reserved
+        if (
+            file is None
+            or start - self._position >= AHEAD_STEP // 2
+            or self._position - self._entered < BUSY_BYTES
+            or start >= self.file_size
+        ):
+            return None
+        stop = min(start + AHEAD_STEP, self.file_size)
+
+        def own() -> Owned:
+            file.reserve(start, stop)
+            return file, stop
+
+        return own
+
+    def keep_space(self, owned: Owned) -> None:
+        """Count what ``wants_space`` took."""
+        file, stop = owned
+        if file is self._file and stop > self._reserved:
+            self._reserved = stop
+            self._limit = stop - BLANK_SIZE
+
+    def wants_spare(self) -> Callable[[], Spare] | None:
         """A blocking call that creates the next file, or None if it is there or not needed yet."""
         if self._spare is not None or self._file is None or self._position < self.file_size // 2:
             return None
         base = self._base + self.file_size
-        return lambda: (base, self.files.create(base))
 
-    def keep_spare(self, spare: tuple[int, MappedFile]) -> None:
+        def create() -> Spare:
+            mapped = self.files.create(base)
+            first = min(RESERVE_STEP, self.file_size)
+            try:
+                mapped.reserve(0, first)
+            except OSError:
+                # There is time until it is needed, and who needs it then tells those whom it concerns.
+                first = 0
+            return base, mapped, first
+
+        return create
+
+    def keep_spare(self, spare: Spare) -> None:
         if self._spare is None and spare[0] == self._base + self.file_size:
             self._spare = spare
         elif spare[0] not in self.files:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import concurrent.futures
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -32,6 +33,8 @@ CATCH_UP_SLICE = 1000
 """Records dispatched before the loop gets a turn."""
 INDEX_INTERVAL = 0.1
 """Keys wait this long at most, in seconds, to be put into the index with others."""
+SPACE_INTERVAL = 0.1
+"""How often, in seconds, it is looked whether the log has space ahead. It has enough for some times as long."""
 
 
 class RunBlocking(Protocol):
@@ -68,6 +71,7 @@ class StoreService:
             (config.flush_interval_consume_queue / 1000, self._flush_queues),
             (config.clean_resource_interval / 1000, self._clean),
             (INDEX_INTERVAL, self._put_keys),
+            (SPACE_INTERVAL, self._take_space),
         ]
         if config.transient_store_pool_enable:
             jobs.append((config.commit_interval_commit_log / 1000, self._commit))
@@ -205,6 +209,13 @@ class StoreService:
             else:
                 self.store.log.keep_spare(spare)
 
+    async def _take_space(self) -> None:
+        own = self.store.log.wants_space()
+        if own is not None:
+            # If the disk refuses, an append will try again and say so to whoever sends.
+            with contextlib.suppress(OSError):
+                self.store.log.keep_space(await self.run_blocking(own))
+
     async def _commit(self) -> None:
         self.store.log.commit()
         self.store.catch_up()
@@ -241,6 +252,6 @@ class StoreService:
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:
-            # One each for the log, the queues and the next file: none holds up another.
-            self._threads = concurrent.futures.ThreadPoolExecutor(3, thread_name_prefix="orbitmq-disk")
+            # One each for the log, the queues, the next file and space in this one: none holds up another.
+            self._threads = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix="orbitmq-disk")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
