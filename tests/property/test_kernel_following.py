@@ -1,0 +1,54 @@
+"""The compiled ``follow`` and its plain twin find the same units."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orbitmq.kernel import following, load
+from orbitmq.store.timer_log import DEFAULT, DELETE, ROLL, UNIT, UNIT_SIZE
+
+native = load()
+pytestmark = pytest.mark.skipif(native is None, reason="the compiled kernel was not built: no C compiler")
+
+BASE = 10_400
+
+
+@st.composite
+def units(draw: st.DrawFn, number: int) -> bytes:
+    """A unit that leads back, mostly to one of this file."""
+    here = BASE + number * UNIT_SIZE
+    before = [BASE + at * UNIT_SIZE for at in range(number)]
+    previous = draw(st.sampled_from([*before, *before, -1, BASE - UNIT_SIZE, here, BASE - 1]))
+    magic = draw(
+        st.sampled_from([DEFAULT] * 8 + [DEFAULT | ROLL, DEFAULT | DELETE, DEFAULT | DELETE | ROLL, 0, 16])
+    )
+    size = draw(st.sampled_from([UNIT_SIZE] * 20 + [0, 51]))
+    return UNIT.pack(size, previous, magic, 7, 8, 9, 10, 11, 0)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> bytes:
+    whole = b"".join([draw(units(number)) for number in range(draw(st.integers(0, 30)))])
+    return whole + draw(st.sampled_from([b"", b"\0" * 20, b"\xff" * 51]))
+
+
+@given(
+    file=files(),
+    position=st.integers(-60, 40 * UNIT_SIZE),
+    skip_to=st.integers(-1, 35 * UNIT_SIZE),
+    most=st.integers(-1, 40),
+)
+def test_both_follow_a_chain_alike(file: bytes, position: int, skip_to: int, most: int) -> None:
+    assert native is not None
+    asked = file, BASE, BASE + position, BASE + skip_to, most
+    assert native.follow(*asked) == following.follow(*asked)
+
+
+@given(file=files(), skip_to=st.integers(0, 20), most=st.integers(0, 40))
+def test_both_follow_a_chain_from_its_newest_unit(file: bytes, skip_to: int, most: int) -> None:
+    assert native is not None
+    last = BASE + (len(file) // UNIT_SIZE - 1) * UNIT_SIZE
+    asked = file, BASE, last, BASE + skip_to * UNIT_SIZE, most
+    assert native.follow(*asked) == following.follow(*asked)
