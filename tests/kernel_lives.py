@@ -103,9 +103,11 @@ async def _life(chunks: list[list[bytes]], more_settings: dict[str, object], the
         if then_ms:
             await _settle(broker, then_ms)
         puts, halves = broker.stats.puts, broker.transactions.counts
-        counted = puts.nums, puts.size, broker.store.dispatcher.position, dict(broker.schedule.offsets)
         acknowledged = [broker.stats.view("GROUP_ACK_NUMS", f"{topic}@shop") for topic in TOPICS]
-        counted = *counted, [halves.of(topic) for topic in TOPICS], acknowledged
+        counted = (
+            *(puts.nums, puts.size, broker.store.dispatcher.position, dict(broker.schedule.offsets)),
+            *([halves.of(topic) for topic in TOPICS], acknowledged),
+        )
     return Life(answers, counted, [contents(disk, f"/messages/{part}") for part in COMPARED])
 
 

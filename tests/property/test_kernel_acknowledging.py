@@ -17,6 +17,9 @@ from orbitmq.protocol.frame import encode_frame
 pytestmark = pytest.mark.skipif(AckRuns is None, reason="the compiled kernel was not built: no C compiler")
 
 MINUTE = 60_000
+FEW = settings.default.max_examples // 5 if settings.default else 20
+"""A timer's files are large, and each example makes them twice."""
+
 usual_receipts = st.builds(
     lambda start, pop_time, queue, more: f"{start} {T0 + pop_time} {MINUTE} {queue} 0 broker-a 0 {start}{more}",
     st.integers(0, 1),
@@ -97,7 +100,7 @@ others = st.sampled_from([plain_send("orders", 0), plain_send("bills", 1)])
 @settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     deadline=None,
-    max_examples=60,
+    max_examples=FEW,
 )
 @given(parts=st.lists(st.lists(st.one_of(acks(), acks(), others), min_size=1, max_size=12), min_size=1, max_size=3))
 async def test_whatever_is_acknowledged_is_noted_and_answered_alike(

@@ -29,9 +29,9 @@ def units(draw: st.DrawFn, number: int) -> bytes:
 
 
 @st.composite
-def files(draw: st.DrawFn) -> bytes:
+def files(draw: st.DrawFn) -> bytearray:
     whole = b"".join([draw(units(number)) for number in range(draw(st.integers(0, 30)))])
-    return whole + draw(st.sampled_from([b"", b"\0" * 20, b"\xff" * 51]))
+    return bytearray(whole + draw(st.sampled_from([b"", b"\0" * 20, b"\xff" * 51])))
 
 
 @given(
@@ -40,14 +40,14 @@ def files(draw: st.DrawFn) -> bytes:
     skip_to=st.integers(-1, 35 * UNIT_SIZE),
     most=st.integers(-1, 40),
 )
-def test_both_follow_a_chain_alike(file: bytes, position: int, skip_to: int, most: int) -> None:
+def test_both_follow_a_chain_alike(file: bytearray, position: int, skip_to: int, most: int) -> None:
     assert native is not None
     asked = file, BASE, BASE + position, BASE + skip_to, most
     assert native.follow(*asked) == following.follow(*asked)
 
 
 @given(file=files(), skip_to=st.integers(0, 20), most=st.integers(0, 40))
-def test_both_follow_a_chain_from_its_newest_unit(file: bytes, skip_to: int, most: int) -> None:
+def test_both_follow_a_chain_from_its_newest_unit(file: bytearray, skip_to: int, most: int) -> None:
     assert native is not None
     last = BASE + (len(file) // UNIT_SIZE - 1) * UNIT_SIZE
     asked = file, BASE, last, BASE + skip_to * UNIT_SIZE, most

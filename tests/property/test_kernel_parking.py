@@ -15,6 +15,9 @@ from orbitmq.protocol.command import Command
 pytestmark = pytest.mark.skipif(SendRuns is None, reason="the compiled kernel was not built: no C compiler")
 
 DAY = 86_400_000
+FEW = settings.default.max_examples // 5 if settings.default else 20
+"""A timer's files are large, and each example makes them twice."""
+
 times = st.one_of(
     st.integers(T0 + 900, T0 + 4 * DAY).map(str),
     st.sampled_from(
@@ -82,7 +85,7 @@ def sends(draw: st.DrawFn, wishes: st.SearchStrategy[str] | None = None) -> byte
 @settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     deadline=None,
-    max_examples=60,
+    max_examples=FEW,
 )
 @given(parts=st.lists(st.lists(sends(), min_size=1, max_size=12), min_size=1, max_size=3))
 async def test_what_waits_is_parked_and_answered_alike(
@@ -98,7 +101,7 @@ async def test_what_waits_is_parked_and_answered_alike(
 @settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     deadline=None,
-    max_examples=20,
+    max_examples=FEW // 2,
 )
 @given(
     parts=st.lists(st.lists(sends(), min_size=1, max_size=8), min_size=2, max_size=2),
@@ -118,7 +121,7 @@ async def test_settings_count_for_both(
     parts: list[list[bytes]], setting: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunks = [[b"".join(frames)] for frames in parts]
-    compiled, general = await lives_of_both(monkeypatch, chunks, **setting)
+    compiled, general = await lives_of_both(monkeypatch, chunks, 0, **setting)
     assert compiled.answers == general.answers
     assert compiled.counted == general.counted
     assert compiled.stored == general.stored
@@ -136,7 +139,7 @@ soon = st.one_of(
 @settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     deadline=None,
-    max_examples=25,
+    max_examples=FEW // 2,
 )
 @given(parts=st.lists(st.lists(sends(soon), min_size=1, max_size=20), min_size=1, max_size=2))
 async def test_what_is_due_is_delivered_alike(parts: list[list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
