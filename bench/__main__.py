@@ -1,6 +1,7 @@
 """``python -m bench``: run scenarios, print a table, write JSON. ``python -m bench server`` measures servers,
 ``python -m bench messages`` timers, delay levels, transactions and POP, ``python -m bench client`` clients,
-``python -m bench spark`` Spark over topics and stores, ``python -m bench rebuild`` building queues from a log."""
+``python -m bench spark`` Spark over topics and stores, ``python -m bench rebuild`` building queues from a log,
+``python -m bench suite`` all systems in all scenarios, with a report."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from bench.rebuild import rebuild
 from bench.report import Report
 from bench.server.command import server
 from bench.spark.command import spark
+from bench.suite.command import suite
 
 app = typer.Typer(add_completion=False)
 app.command("server")(server)
@@ -31,6 +33,7 @@ app.command("messages")(messages)
 app.command("client")(client)
 app.command("spark")(spark)
 app.command("rebuild")(rebuild)
+app.command("suite")(suite)
 
 
 @app.callback(invoke_without_command=True)

@@ -138,7 +138,10 @@ def evict(directory: str) -> None:
     """
     for folder, _, names in os.walk(directory):
         for name in names:
-            fd = os.open(os.path.join(folder, name), os.O_RDONLY)
+            try:
+                fd = os.open(os.path.join(folder, name), os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # a running server replaces small files
             try:
                 os.fsync(fd)
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -60,8 +60,8 @@ class Row:
             "load": self.load,
             "measure": self.measure.name,
             "unit": self.measure.unit,
-            "systems": {name: _spread(each) for name, each in self.figures.items()},
-            "advantage": _spread(self.advantage) if self.advantage else None,
+            "systems": {name: spread(each) for name, each in self.figures.items()},
+            "advantage": spread(self.advantage) if self.advantage else None,
         }
 
 
@@ -86,19 +86,22 @@ def compare(load: str, samples: Mapping[str, Sequence[Sample]]) -> list[Row]:
         figures = {
             name: Figure(load, measure.name, measure.unit, numbers) for name, numbers in values.items() if numbers
         }
-        rows.append(Row(load, measure, figures, _advantage(load, measure, list(values.values()))))
+        advantage = times_better(load, measure, *values.values()) if len(values) == 2 else None
+        rows.append(Row(load, measure, figures, advantage))
     return rows
 
 
-def _advantage(load: str, measure: Measure, values: Sequence[tuple[float, ...]]) -> Figure | None:
-    if len(values) != 2:
-        return None
-    pairs = [pair for pair in zip(*values, strict=False) if all(pair)]
+def times_better(
+    load: str, measure: Measure, our_values: Sequence[float], their_values: Sequence[float]
+) -> Figure | None:
+    """How many times better ours are than theirs, round by round: above 1 we are ahead, whatever is wanted."""
+    pairs = [pair for pair in zip(our_values, their_values, strict=False) if all(pair)]
     if not pairs:
         return None
     times = tuple(ours / theirs if measure.more_is_better else theirs / ours for ours, theirs in pairs)
     return Figure(load, f"{measure.name}, times better", "×", times)
 
 
-def _spread(figure: Figure) -> dict[str, Any]:
+def spread(figure: Figure) -> dict[str, Any]:
+    """A figure with what it is the median of."""
     return {"min": figure.low, "median": figure.median, "max": figure.high, "rounds": list(figure.values)}

@@ -17,7 +17,7 @@ from peers.cache import filled, is_filled
 from peers.process import PeerError, PeerProcess, run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bench.server.systems import Server
 
@@ -73,6 +73,18 @@ class Finding:
     first_ms: int = 0
     last_ms: int = 0
     """When the log took the first and the last of them."""
+    sent: int = 0
+    sent_seconds: float = 0.0
+    sent_p50_us: float = 0.0
+    sent_p99_us: float = 0.0
+    sent_p999_us: float = 0.0
+    """Of the sends, where the messages are those that followers got of them."""
+    start_ms: int = 0
+    """By the clock of the day."""
+    used_seconds: float = 0.0
+    """Processor time of the program itself."""
+    series: Sequence[Mapping[str, float]] = ()
+    """Of each stretch, if those were asked for: ``seconds``, ``count``, ``p50_us``, ``p999_us``, ``max_us``."""
 
 
 def finding(said: bytes) -> Finding:
@@ -89,6 +101,12 @@ def unavailable() -> str | None:
     except PeerError as error:
         return f"the raw load could not be built: {str(error).strip().splitlines()[0]}"
     return None
+
+
+def require() -> None:
+    """Fail as a ``PeerError`` that says why, if the program cannot be run here."""
+    if reason := unavailable():
+        raise PeerError(reason)
 
 
 def program() -> Path:
@@ -116,10 +134,14 @@ def fill(load: RawLoad, server: Server, messages: int) -> None:
 
 def measure(load: RawLoad, server: Server, seconds: float) -> Sample:
     """One round."""
-    found, used = _run(load, load.topic, server, seconds=seconds)
+    return sample(*_run(load, load.topic, server, seconds=seconds))
+
+
+def sample(found: Finding, used: float) -> Sample:
+    """What a round of requests that wait for their answers gave, with the processor time of the server."""
     return Sample(
         {
-            RATE: found.messages / found.seconds,
+            RATE: found.messages / max(found.seconds, 1e-3),
             CPU: used / max(found.messages, 1) * 1e6,
             P50: found.p50_us / 1e3,
             P99: found.p99_us / 1e3,

@@ -115,8 +115,8 @@ class ServerReport:
         return [*self.systems, ADVANTAGE] if len(self.systems) == 2 else [*self.systems]
 
     def _cells(self, row: Row) -> list[str]:
-        cells = [_spread(row.figures.get(name)) for name in self.systems]
-        return [*cells, _spread(row.advantage)] if len(self.systems) == 2 else cells
+        cells = [spread_of(row.figures.get(name)) for name in self.systems]
+        return [*cells, spread_of(row.advantage)] if len(self.systems) == 2 else cells
 
 
 def _by_load(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -126,7 +126,8 @@ def _by_load(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _spread(figure: Figure | None) -> str:
+def spread_of(figure: Figure | None) -> str:
+    """A cell: the median, with the lowest and the highest in brackets."""
     if figure is None:
         return "–"
     if len(figure.values) == 1:

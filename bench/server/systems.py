@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from bench.server.usage import Resident, processor_seconds, resident_memory
@@ -18,13 +19,17 @@ from peers.ports import free_port, is_listening
 from peers.process import PeerError, PeerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ORBITMQ = "OrbitMQ"
 APACHE = "Apache RocketMQ"
 
 QUEUES = 8
+
+BROKERS_APART = 10
+"""What lies between the ports of several brokers of ``orbitmq serve``."""
+
+NO_SETTINGS: Mapping[str, str] = {}
 
 _UPDATE_AND_CREATE_TOPIC = 17
 _GET_ROUTE = 105
@@ -34,6 +39,8 @@ _POLL_SECONDS = 0.005
 # Timers that came due while a server was halted run first.
 _SETTLE_SECONDS = 0.3
 
+# With a file a broker goes by the address of the machine, as Apache's does.
+_ORBITMQ_SETTINGS = {"brokerIP1": "127.0.0.1"}
 _APACHE_HEAP = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=1g")
 _APACHE_FLAGS = (
     # The collector and its settings are those of Apache's own start script.
@@ -80,16 +87,18 @@ class Server:
         self.resumed = 0.0
         """When its last turn began, by the clock of the day."""
         self.broker_name = ""
+        self.store = Path()
+        """Where the broker keeps its messages."""
         self._processes = processes
         self._broker = processes[-1]
 
-    def make_topic(self, topic: str) -> None:
+    def make_topic(self, topic: str, queues: int = QUEUES) -> None:
         """Make a topic and wait until clients can find it."""
         fields = {
             "topic": topic,
             "defaultTopic": "TBW102",
-            "readQueueNums": str(QUEUES),
-            "writeQueueNums": str(QUEUES),
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
             "perm": "6",
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": "0",
@@ -121,12 +130,24 @@ class Server:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """A halted server runs within the block. If that fails the run is over, and nobody halts it again."""
+        """A halted server runs within the block."""
         self.resumed = time.time()
         self._signal(signal.SIGCONT)
         time.sleep(_SETTLE_SECONDS)
-        yield
+        try:
+            yield
+        except BaseException:
+            # Whoever goes on with other loads finds it halted; if it has ended, its next turn says so.
+            with contextlib.suppress(PeerError):
+                self.halt()
+            raise
         self.halt()
+
+    def beside(self, address: str, broker_name: str) -> Server:
+        """The same processes, with another of their brokers to talk to."""
+        other = Server(self.name, self._processes, self.nameserver, address)
+        other.broker_name = broker_name
+        return other
 
     def quote(self) -> str:
         return "\n".join(process.quote() for process in self._processes)
@@ -145,23 +166,52 @@ class Server:
             process.kill()
 
 
-def start_orbitmq(home: Path) -> Server:
-    """``orbitmq serve``: name server and broker in one process."""
-    nameserver_port, broker_port = free_port(), apache.free_broker_port()
-    home.mkdir(parents=True)
+def start_orbitmq(
+    home: Path,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    *,
+    opened: Callable[[str], None] | None = None,
+    patience: float = _START_SECONDS,
+    brokers: int = 1,
+) -> Server:
+    """``orbitmq serve``: name server and broker in one process, with these properties in its ``broker.conf``.
+
+    ``opened`` is called with the broker's address at the moment when its port is open. Several brokers have a
+    process each, and listen ``BROKERS_APART`` from each other; the one that is talked to is the first.
+    """
+    nameserver_port = free_port()
+    others = (BROKERS_APART * number + distance for number in range(1, brokers) for distance in (-2, 0, 1))
+    broker_port = free_port(-2, 1, *others)
+    home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "orbitmq", "serve", "--data", str(home / "data")]
     command += ["--nameserver-port", str(nameserver_port), "--broker-port", str(broker_port)]
+    if brokers > 1:
+        command += ["--brokers", str(brokers)]
+    if settings:
+        command += ["--conf", str(_written(home / "broker.conf", _ORBITMQ_SETTINGS | dict(settings)))]
     return _started(
         ORBITMQ,
         [],
         lambda: PeerProcess("orbitmq serve", command, home=home, environment={}),
         f"127.0.0.1:{nameserver_port}",
         f"127.0.0.1:{broker_port}",
+        home / "data" / "store",
+        opened,
+        patience,
     )
 
 
-def start_apache(home: Path) -> Server:
-    """Apache's name server and, as a process of its own, its broker with a heap of 2 GiB."""
+def start_apache(
+    home: Path,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    *,
+    opened: Callable[[str], None] | None = None,
+    patience: float = _START_SECONDS,
+) -> Server:
+    """Apache's name server and, as a process of its own, its broker with a heap of 2 GiB.
+
+    The properties win over those that it has here in any case.
+    """
     nameserver = f"127.0.0.1:{free_port()}"
     name_process = _java_server(
         "Apache name server",
@@ -173,7 +223,9 @@ def start_apache(home: Path) -> Server:
     )
     name_process.wait_until(lambda: is_listening(nameserver), what="listening", seconds=_START_SECONDS)
     port, broker_home = apache.free_broker_port(), home / "broker"
-    settings = _APACHE_SETTINGS | {
+    properties = {
+        **_APACHE_SETTINGS,
+        **settings,
         "listenPort": str(port),
         "storePathRootDir": str(broker_home / "store"),
         "storePathCommitLog": str(broker_home / "store" / "commitlog"),
@@ -185,12 +237,15 @@ def start_apache(home: Path) -> Server:
             "Apache broker",
             "org.apache.rocketmq.broker.BrokerStartup",
             ("-n", nameserver),
-            settings,
+            properties,
             _APACHE_HEAP,
             broker_home,
         ),
         nameserver,
         f"127.0.0.1:{port}",
+        broker_home / "store",
+        opened,
+        patience,
     )
 
 
@@ -204,16 +259,20 @@ def _java_server(
     name: str,
     main: str,
     arguments: Sequence[str],
-    settings: dict[str, str],
+    settings: Mapping[str, str],
     heap: Sequence[str],
     home: Path,
 ) -> PeerProcess:
-    home.mkdir(parents=True)
-    conf = home / "server.conf"
-    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), "utf-8")
+    home.mkdir(parents=True, exist_ok=True)
+    conf = _written(home / "server.conf", settings)
     command = [java(), *heap, *_APACHE_FLAGS, f"-Duser.home={home}", "-cp", apache.class_path()]
     command += [main, *arguments, "-c", str(conf)]
     return PeerProcess(name, command, home=home, environment={"ROCKETMQ_HOME": str(home)})
+
+
+def _written(path: Path, settings: Mapping[str, str]) -> Path:
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), "utf-8")
+    return path
 
 
 def _started(
@@ -222,6 +281,9 @@ def _started(
     start_broker: Callable[[], PeerProcess],
     nameserver: str,
     address: str,
+    store: Path,
+    opened: Callable[[str], None] | None,
+    patience: float,
 ) -> Server:
     """Start the broker's process with a look at the clock, and wait until clients could use it."""
     with contextlib.ExitStack() as undo:
@@ -231,11 +293,14 @@ def _started(
         broker = start_broker()
         undo.callback(broker.kill)
         while not is_listening(address):
-            if not broker.running or time.monotonic() - began > _START_SECONDS:
+            if not broker.running or time.monotonic() - began > patience:
                 raise PeerError(f"{name} does not listen\n{broker.quote()}")
             time.sleep(_POLL_SECONDS)
         server = Server(name, [*others, broker], nameserver, address)
         server.start_seconds = time.monotonic() - began
+        server.store = store
+        if opened is not None:
+            opened(address)
         broker.wait_until(lambda: _answers(address), what="answering", seconds=_START_SECONDS)
         broker.wait_until(
             lambda: _name_at(nameserver, address) is not None, what="registered", seconds=_START_SECONDS

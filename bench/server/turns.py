@@ -9,6 +9,7 @@ from bench.server import java_load, raw_load
 from bench.server.loads import WARM_UP
 from bench.server.measures import IDLE, OWN, OWN_IDLE, RESIDENT, RESIDENT_IDLE, START, Sample
 from bench.server.raw_load import RawLoad
+from bench.suite.rounds import Case, interleave_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,27 +42,23 @@ class Turns:
         for server in self._servers:
             with server.turn():
                 self._prepare(server, raw, java)
-        for number in range(-1, self._plan.rounds):
-            for load in raw:
-                self._round(load, number)
-        for number in range(self._plan.java_rounds):
-            for each in java:
-                self._round(each, number)
-        for server in self._servers:
-            self._add(PROCESS, server, Sample(at_start[server.name] | self._process_at_end(server)))
+        plan, tell = self._plan, self._tell
+        self.samples |= interleave_all({load.name: self._case(load) for load in raw}, plan.rounds, tell)
+        # A round of Apache's programs is long enough to warm up within itself.
+        self.samples |= interleave_all(
+            {each.name: self._case(each) for each in java}, plan.java_rounds, tell, first=0
+        )
+        self.samples[PROCESS] = {
+            server.name: [Sample(at_start[server.name] | self._process_at_end(server))] for server in self._servers
+        }
 
-    def _round(self, load: Load, number: int) -> None:
-        """One round of one load; the one before round 0 does not count, it warms up what this load runs through."""
-        self._tell(f"{load.name}: round {number + 1}" if number >= 0 else f"{load.name}: warming up")
-        # Who goes first changes, so that neither always finds caches and disk as the other left them.
-        for server in self._servers if number % 2 else reversed(self._servers):
-            with server.turn():
-                if isinstance(load, RawLoad):
-                    sample = raw_load.measure(load, server, self._plan.seconds)
-                else:
-                    sample = java_load.measure(load, server, self._plan.java_lines)
-            if number >= 0:
-                self._add(load.name, server, sample)
+    def _case(self, load: Load) -> Case[Server]:
+        def measure(server: Server, _number: int) -> Sample:
+            if isinstance(load, RawLoad):
+                return raw_load.measure(load, server, self._plan.seconds)
+            return java_load.measure(load, server, self._plan.java_lines)
+
+        return Case(self._servers, measure)
 
     def _prepare(self, server: Server, raw: Sequence[RawLoad], java: Sequence[Load]) -> None:
         self._tell(f"{server.name}: making topics, filling those to be pulled, warming up")
@@ -89,7 +86,3 @@ class Turns:
             time.sleep(self._plan.idle_seconds)
             idle = (server.processor_seconds() - used) / (time.monotonic() - began)
         return {RESIDENT: memory.total, OWN: memory.anonymous, IDLE: idle * 100}
-
-    def _add(self, load: str, server: Server, sample: Sample) -> None:
-        systems = self.samples.setdefault(load, {each.name: [] for each in self._servers})
-        systems[server.name].append(sample)

@@ -20,13 +20,13 @@ class Resident:
 
 def processor_seconds(group: int) -> float:
     """User and system time of all processes of a group, with their threads, ended ones included."""
-    return sum(int(fields[11]) + int(fields[12]) for fields in _stats(group).values()) * _TICK
+    return sum(int(fields[11]) + int(fields[12]) for fields in group_members(group).values()) * _TICK
 
 
 def resident_memory(group: int) -> Resident:
     """What the processes of a group hold now. Pages that several of them share count for each."""
     kib = {"Rss": 0, "Anonymous": 0}
-    for pid in _stats(group):
+    for pid in group_members(group):
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
         except (FileNotFoundError, ProcessLookupError):
@@ -38,7 +38,7 @@ def resident_memory(group: int) -> Resident:
     return Resident(kib["Rss"] / 1024, kib["Anonymous"] / 1024)
 
 
-def _stats(group: int) -> dict[int, list[str]]:
+def group_members(group: int) -> dict[int, list[str]]:
     """The fields of ``/proc/PID/stat`` behind the name, of the processes of a group."""
     found: dict[int, list[str]] = {}
     for name in os.listdir("/proc"):

@@ -45,6 +45,8 @@ type template struct {
 	born   int
 	due    int
 	queue  int
+	// keys are those of the messages in a batch.
+	keys []int
 }
 
 // A place holder has the width of what replaces it and appears nowhere else.
@@ -93,13 +95,17 @@ func keyOf(connection int, born int64) string {
 }
 
 func pullTemplate(s settings, queue int, now int64) template {
-	const subscriptionIncluded = 4
+	const suspended, subscriptionIncluded = 2, 4
+	sysFlag := subscriptionIncluded
+	if s.holdMs > 0 {
+		sysFlag |= suspended
+	}
 	return newTemplate(s.headers == "binary", pullMessage, []field{
 		{"queueId", fmt.Sprint(queue)},
 		{"maxMsgBytes", "262144"},
 		{"maxMsgNums", fmt.Sprint(s.batch)},
-		{"sysFlag", fmt.Sprint(subscriptionIncluded)},
-		{"suspendTimeoutMillis", "0"},
+		{"sysFlag", fmt.Sprint(sysFlag)},
+		{"suspendTimeoutMillis", fmt.Sprint(s.holdMs)},
 		{"commitOffset", "0"},
 		{"subscription", "*"},
 		{"bname", s.broker},
@@ -205,6 +211,9 @@ func (t *template) appendTo(buffer []byte, opaque int32, number int64) []byte {
 	}
 	if t.key >= 0 {
 		putDigits(frame[t.key:t.key+countedDigits], number, 16)
+	}
+	for at, key := range t.keys {
+		putDigits(frame[key:key+countedDigits], number*int64(len(t.keys))+int64(at), 16)
 	}
 	if t.offset >= 0 {
 		putDigits(frame[t.offset:t.offset+offsetDigits], number, 10)

@@ -38,12 +38,11 @@ type lane struct {
 func newLane(s settings, number int, socket net.Conn) *lane {
 	made := &lane{settings: s, number: number, stream: stream{socket: socket}, slots: make([]slot, s.inFlight)}
 	now := time.Now().UnixMilli()
-	for queue := 0; queue < s.queues; queue++ {
-		if s.sends() {
-			made.templates = append(made.templates, sendTemplate(s, number, queue, now))
-		} else {
-			made.templates = append(made.templates, pullTemplate(s, queue, now))
-		}
+	if s.sends() {
+		made.templates = sendTemplates(s, number, now)
+	}
+	for queue := 0; queue < s.queues && !s.sends(); queue++ {
+		made.templates = append(made.templates, pullTemplate(s, queue, now))
 	}
 	if s.mode == "transaction" {
 		made.ending = endTemplate(s, number, now)
@@ -52,7 +51,9 @@ func newLane(s settings, number int, socket net.Conn) *lane {
 		made.slots[at].queue = (number + at) % s.queues
 		if s.mode == "drain" {
 			made.slots[at].queue = at
-			made.slots[at].offset = s.offsets[at]
+		}
+		if len(s.offsets) > 0 {
+			made.slots[at].offset = s.offsets[made.slots[at].queue]
 		}
 	}
 	return made
@@ -63,9 +64,10 @@ func (l *lane) found() *tally { return &l.tally }
 // run keeps the slots busy until the end, or until so many messages were asked for, and waits for every answer.
 func (l *lane) run(end time.Time, messages int64) error {
 	start := time.Now()
+	perRequest := l.settings.perRequest()
 	open := 0
 	for at := range l.slots {
-		if messages >= 0 && int64(open) >= messages {
+		if messages >= 0 && int64(open+1)*perRequest > messages {
 			break
 		}
 		l.request(at, start)
@@ -80,7 +82,7 @@ func (l *lane) run(end time.Time, messages int64) error {
 			if err != nil {
 				return err
 			}
-			mayAsk := now.Before(end) && (messages < 0 || l.messages+l.failures+int64(open) <= messages)
+			mayAsk := now.Before(end) && (messages < 0 || l.messages+(l.failures+int64(open))*perRequest <= messages)
 			if then == stepOn || then == askAgain && mayAsk {
 				l.request(at, now)
 			} else {
@@ -118,11 +120,14 @@ func (l *lane) request(at int, now time.Time) {
 	case l.settings.sends():
 		s.sent = now
 		start := len(l.out)
-		l.out = l.templates[s.queue].appendTo(l.out, opaque, l.counter)
-		l.templates[s.queue].setTimes(l.out[start:], now.UnixMilli(), l.settings.dueOf(l.counter))
+		queue := &l.templates[l.counter%int64(len(l.templates))]
+		l.out = queue.appendTo(l.out, opaque, l.counter)
+		queue.setTimes(l.out[start:], now.UnixMilli(), l.settings.dueOf(l.counter))
+		if l.settings.stamps() {
+			stamp(l.out[start:], l.settings.body, now)
+		}
 		s.half.number = l.counter
 		l.counter++
-		s.queue = (s.queue + 1) % l.settings.queues
 	default:
 		s.sent = now
 		l.out = l.templates[s.queue].appendTo(l.out, opaque, s.offset)
@@ -164,18 +169,26 @@ func (l *lane) answered(frame []byte, now time.Time) (int, next, error) {
 	l.latencies.record(now.Sub(s.sent))
 	switch {
 	case l.settings.sends() && got.code == success:
-		l.messages++
+		l.messages += l.settings.perRequest()
 	case !l.settings.sends() && got.code == success:
 		return at, askAgain, l.pulled(s, &got)
 	case l.settings.mode == "drain" && got.code == pullNotFound:
 		return at, stop, nil
-	case l.settings.mode == "pull" && s.offset > 0 &&
+	case l.settings.mode == "pull" && s.offset > l.first(s) &&
 		(got.code == pullNotFound || got.code == pullWithNoMatches || got.code == pullOffsetMoved):
-		s.offset = 0 // the queue was read to its end: from the beginning again
+		s.offset = l.first(s) // the queue was read to its end: from the beginning again
 	default:
 		l.failed(&got)
 	}
 	return at, askAgain, nil
+}
+
+// first is where a slot begins to read.
+func (l *lane) first(s *slot) int64 {
+	if len(l.settings.offsets) == 0 {
+		return 0
+	}
+	return l.settings.offsets[s.queue]
 }
 
 func (l *lane) pulled(s *slot, got *answer) error {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
+	"fmt"
 	"testing"
 	"time"
 )
@@ -111,5 +113,50 @@ func TestAMessageThatCameBeforeItsTimeIsEarly(t *testing.T) {
 	total.merge(&one)
 	if total.early != 1 || total.firstMs != 999 || total.lastMs != 1250 || total.lateness.total != 2 {
 		t.Errorf("%+v", total.early)
+	}
+}
+
+func TestABatchCarriesItsMessagesWithKeysOfTheirOwn(t *testing.T) {
+	s := settings{mode: "send-batch", headers: "json", topic: "T", group: "G", broker: "b", body: 10, queues: 8, batch: 3}
+	made := batchTemplate(s, 3, 5, 1_700_000_000_000)
+	frame := made.appendTo(nil, 1_234_567, 7)
+	got, err := parseAnswer(frame[4:])
+	if err != nil || got.code != sendBatchMessage || got.opaque != 1_234_567 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	rest, count := got.body, 0
+	for ; len(rest) > 0; count++ {
+		size := int(binary.BigEndian.Uint32(rest))
+		if size > len(rest) || !bytes.Equal(rest[batchItemHead:batchItemHead+10], content(10)) {
+			t.Fatalf("message %d: %q", count, rest)
+		}
+		if key := fmt.Sprintf("%012X\x02", 7*3+count); !bytes.Contains(rest[:size], []byte(key)) {
+			t.Errorf("message %d has not key %q: %q", count, key, rest[:size])
+		}
+		rest = rest[size:]
+	}
+	if count != s.batch || s.perRequest() != 3 {
+		t.Errorf("%d messages", count)
+	}
+}
+
+func TestConnectionsShareManyQueuesAndAllSendToFew(t *testing.T) {
+	for _, each := range []struct{ topics, queues, connections, wanted int }{{1, 8, 64, 8 * 64}, {3, 100, 8, 300}} {
+		s := settings{
+			mode: "send", headers: "json", topic: "T", group: "G", broker: "b", body: 10,
+			queues: each.queues, topics: each.topics, connections: each.connections,
+		}
+		seen, count := map[string]bool{}, 0
+		for number := 0; number < s.connections; number++ {
+			for _, made := range sendTemplates(s, number, 1_700_000_000_000) {
+				topic, _ := textAfter(made.frame, `"b":"`)
+				queue, _ := textAfter(made.frame, `"e":"`)
+				seen[topic+" "+queue] = true
+				count++
+			}
+		}
+		if len(seen) != each.topics*each.queues || count != each.wanted {
+			t.Errorf("%+v: %d queues, %d requests", each, len(seen), count)
+		}
 	}
 }

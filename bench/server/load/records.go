@@ -46,3 +46,24 @@ func storedAt(record []byte) int64 {
 	}
 	return int64(binary.BigEndian.Uint64(record[at:]))
 }
+
+// bodyOf is a record's body; nothing if the record is too short to have one.
+func bodyOf(record []byte) []byte {
+	const bornV6, hostV6, at, more = 0x10, 0x20, 84, 12
+	start := at
+	flags := binary.BigEndian.Uint32(record[36:])
+	if flags&bornV6 != 0 {
+		start += more
+	}
+	if flags&hostV6 != 0 {
+		start += more
+	}
+	if start+4 > len(record) {
+		return nil
+	}
+	size := int(binary.BigEndian.Uint32(record[start:]))
+	if size < 0 || start+4+size > len(record) {
+		return nil
+	}
+	return record[start+4 : start+4+size]
+}

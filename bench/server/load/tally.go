@@ -10,6 +10,7 @@ type tally struct {
 	failure   string
 	last      time.Time
 	latencies histogram
+	series    series
 
 	// Of messages that were to come at a certain time: how much later they came, and when the log took them.
 	lateness histogram
@@ -48,6 +49,7 @@ func (t *tally) merge(other *tally) {
 		t.last = other.last
 	}
 	t.latencies.merge(&other.latencies)
+	t.series.merge(&other.series)
 	t.lateness.merge(&other.lateness)
 	t.early += other.early
 	if other.firstMs != 0 && (t.firstMs == 0 || other.firstMs < t.firstMs) {
