@@ -8,6 +8,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orbitmq.broker.pop_service
+import orbitmq.broker.schedule
 import orbitmq.broker.send
 import orbitmq.broker.server
 import orbitmq.broker.timer
@@ -113,14 +114,15 @@ async def _life(chunks: list[list[bytes]], more_settings: dict[str, object], the
 
 async def _settle(broker: Broker, then_ms: int) -> None:
     """Let time pass when everything is entered, and everything come that is due then."""
-    timer = broker.timer
-    assert timer is not None
+    timer, clock = broker.timer, broker.clock
     async with asyncio.timeout(10):
-        while timer.behind_messages:
+        while timer is not None and timer.behind_messages:
             timer.note_parked()
             await asyncio.sleep(0.01)
-        broker.clock.advance(then_ms)  # type: ignore[attr-defined]
-        while not timer.is_caught_up:
+        clock.advance(then_ms)  # type: ignore[attr-defined]
+        while broker.schedule.deliver_due() <= clock.now_ms():
+            pass
+        while timer is not None and not timer.is_caught_up:
             timer.note_parked()
             await asyncio.sleep(0.01)
 
@@ -135,9 +137,11 @@ async def lives_of_both(
     first = [[plain_send(topic, queue_id)] for topic in TOPICS for queue_id in range(2)]
     monkeypatch.setattr(orbitmq.broker.send, "Kernel", SendRuns)
     monkeypatch.setattr(orbitmq.broker.timer, "Deliveries", Deliveries)
+    monkeypatch.setattr(orbitmq.broker.schedule, "Deliveries", Deliveries)
     monkeypatch.setattr(orbitmq.broker.pop_service, "Kernel", AckRuns)
     compiled = await _life(first + chunks, more_settings, then_ms)
     monkeypatch.setattr(orbitmq.broker.send, "Kernel", None)
     monkeypatch.setattr(orbitmq.broker.timer, "Deliveries", None)
+    monkeypatch.setattr(orbitmq.broker.schedule, "Deliveries", None)
     monkeypatch.setattr(orbitmq.broker.pop_service, "Kernel", None)
     return compiled, await _life(first + chunks, more_settings, then_ms)

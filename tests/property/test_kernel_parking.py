@@ -148,3 +148,28 @@ async def test_what_is_due_is_delivered_alike(parts: list[list[bytes]], monkeypa
     assert compiled.answers == general.answers
     assert compiled.counted == general.counted
     assert compiled.stored == general.stored
+
+
+delayed = st.one_of(
+    st.sampled_from(["1", "1", "2", "3", "18", "19"]).map(lambda level: f"DELAY\x01{level}\x02"),
+    st.sampled_from(
+        ["DELAY\x011\x02TAGS\x01a\x02TAGS\x01b\x02", "DELAY\x011\x02ä\x01ß\x02", "DELAY\x011\x02X\x01\x02"]
+    ),
+    st.just("DELAY\x011\x02TIMER_DELIVER_MS\x011\x02"),
+)
+
+
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=2 * FEW,
+)
+@given(parts=st.lists(st.lists(sends(delayed), min_size=1, max_size=20), min_size=1, max_size=2))
+async def test_what_was_delayed_is_delivered_alike(
+    parts: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunks = [[b"".join(frames)] for frames in parts]
+    compiled, general = await lives_of_both(monkeypatch, chunks, 20_000)
+    assert compiled.answers == general.answers
+    assert compiled.counted == general.counted
+    assert compiled.stored == general.stored

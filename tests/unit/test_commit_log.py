@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orbitmq.protocol.record import MAGIC_BLANK, blank, decode_record, iter_records, topic_field
-from orbitmq.store import AppendRefusedError, LocalDisk, PutStatus
+from orbitmq.store import AppendRefusedError, LocalDisk, PutStatus, commit_log
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.log_files import LogFiles
 from orbitmq.testing import MemoryDisk
@@ -249,6 +249,88 @@ def test_a_file_made_ahead_too_late_is_not_kept(log: CommitLog, directory: str) 
     append(log, 3000)
     assert log.files.bases == [0, LOG_FILE, 2 * LOG_FILE]
     late[1].close()
+
+
+def test_of_a_file_made_ahead_a_part_is_owned_already(directory: str) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, directory)
+    append(log, 3000)
+    create = log.wants_spare()
+    assert create is not None
+    log.keep_spare(create())
+    disk.fail("reserve", times=5)
+    append(log, 2000)
+    assert log.files.bases == [0, LOG_FILE]
+    disk.heal()
+    log.close()
+
+
+def test_a_file_made_ahead_on_a_full_disk_is_kept_all_the_same(directory: str) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, directory)
+    append(log, 3000)
+    create = log.wants_spare()
+    assert create is not None
+    disk.fail("reserve", error=errno.ENOSPC)
+    log.keep_spare(create())
+    append(log, 2000)
+    assert log.files.bases == [0, LOG_FILE]
+    log.close()
+
+
+# Space ahead
+
+
+@pytest.fixture
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("RESERVE_STEP", 1000), ("AHEAD_STEP", 2000), ("BUSY_BYTES", 500)):
+        monkeypatch.setattr(commit_log, name, size)
+
+
+@pytest.mark.usefixtures("_small_steps")
+def test_space_is_taken_ahead_of_a_log_that_is_written_to(directory: str) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, directory)
+    assert log.wants_space() is None
+    append(log, 400)
+    assert log.wants_space() is None
+    append(log, 400)
+    own = log.wants_space()
+    assert own is not None
+    log.keep_space(own())
+    assert log.wants_space() is None
+    disk.fail("reserve", times=5)
+    room = log.room
+    assert room > 1500
+    append(log, room)
+    disk.heal()
+    own = log.wants_space()
+    assert own is not None
+    log.keep_space(own())
+    assert log.room == LOG_FILE - 8 - log.end
+    assert log.wants_space() is None
+    log.close()
+
+
+@pytest.mark.usefixtures("_small_steps")
+def test_space_that_comes_too_late_changes_nothing(directory: str) -> None:
+    log = new_log(MemoryDisk(), directory)
+    append(log, 800)
+    own = log.wants_space()
+    assert own is not None
+    for _ in range(3):
+        append(log, 1000)
+    room = log.room
+    log.keep_space(own())
+    assert log.room == room
+    late = log.wants_space()
+    assert late is not None
+    append(log, 1000)
+    assert log.files.bases == [0, LOG_FILE]
+    room = log.room
+    log.keep_space(late())
+    assert log.room == room
+    log.close()
 
 
 # Slices

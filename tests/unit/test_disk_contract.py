@@ -226,6 +226,21 @@ def test_a_map_and_the_reads_and_writes_see_each_other(place: Place) -> None:
     assert place.disk.read(path)[5000:5003] == b"map"
 
 
+def test_what_is_said_about_the_use_of_a_map_changes_nothing_in_it(place: Place) -> None:
+    path = place.at("file")
+    place.disk.create(path, 10_000)
+    mapped = place.disk.map(path)
+    mapped.reserve(5000, 10_000)
+    mapped.buffer[5000:5003] = b"map"
+    mapped.warm(4500, 10_000)
+    mapped.expect_reading()
+    mapped.reserve(0, 10_000)
+    assert bytes(mapped.buffer[5000:5003]) == b"map"
+    mapped.close()
+    mapped.warm(0, 1)
+    mapped.expect_reading()
+
+
 def test_slices_of_a_map_live_on_after_close_and_remove(place: Place) -> None:
     path = place.at("file")
     place.disk.write(path, b"still here")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orbitmq.store import commit_log
+from orbitmq.store import service as service_module
 from orbitmq.store.service import CATCH_UP_SLICE
 from orbitmq.testing import ManualClock
 from running_store import ALWAYS, BUSY, IDLE, ROOMY, Running, append, cut_power
@@ -185,6 +188,40 @@ async def test_expired_files_go_by_themselves(
     assert store.min_offset(TOPIC, 0) == 8
 
 
+async def test_expired_files_go_without_holding_up_the_loop(disk: WatchedDisk, run: Running) -> None:
+    clock = ManualClock(T0)
+    store = open_small("/store", disk=disk, clock=clock, **BUSY, **SYNC, delete_when="23", file_reserved_time=1)
+    service = await run(store)
+    await service.flushed([append(store, 1500) for _ in range(9)][-1])
+    before = len(disk.watch.operations)
+    clock.advance(3_600_000)
+    await until(lambda: len(store.log.files) == 1)
+    await until(lambda: store.min_offset(TOPIC, 0) == 8)
+    since = [one for one in disk.watch.operations[before:] if "/commitlog" in one.path]
+    for name in ("remove", "sync_dir"):
+        assert {one.on_main_thread for one in since if one.name == name} == {False}
+
+
+async def test_a_file_that_is_being_removed_can_be_read_to_the_end(disk: WatchedDisk, run: Running) -> None:
+    clock = ManualClock(T0)
+    turnstile = Turnstile()
+    store = open_small("/store", disk=disk, clock=clock, **IDLE, delete_when="23", file_reserved_time=1)
+    sent = send(store, 9, size=1500)
+    store.flush()
+    clock.advance(3_600_000)
+    service = await run(store, turnstile)
+    round_ = asyncio.ensure_future(service.retention.run_with(turnstile))
+    await until(lambda: bool(turnstile.waiting))
+    removal, _ = turnstile.waiting[0]
+    removal()  # the disk has done it, the loop has not heard of it yet
+    assert not disk.list("/store/commitlog")[0].endswith("0" * 20)
+    assert offsets_of(read_all(store)) == sent
+    turnstile.open()
+    report = await round_
+    assert len(report.log_files) == 4
+    assert offsets_of(read_all(store)) == sent[8:]
+
+
 async def test_what_a_replica_receives_becomes_visible_by_itself(disk: WatchedDisk, run: Running) -> None:
     count = 2 * CATCH_UP_SLICE + 10
     with open_small("/master", disk=disk, **ROOMY) as master:
@@ -277,3 +314,39 @@ async def test_a_next_file_that_cannot_be_made_is_a_warning_until_it_is_needed(
     await until(lambda: "could not be made ahead of time" in caplog.text)
     send(store, 5, size=1000)
     assert len(read_all(store)) == 8
+
+
+# Space ahead
+
+
+@pytest.fixture
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("RESERVE_STEP", 4096), ("AHEAD_STEP", 1 << 17), ("BUSY_BYTES", 1000)):
+        monkeypatch.setattr(commit_log, name, size)
+    monkeypatch.setattr(service_module, "SPACE_INTERVAL", 0.001)
+
+
+@pytest.mark.usefixtures("_small_steps")
+async def test_a_busy_log_has_space_before_it_needs_it(disk: WatchedDisk, run: Running) -> None:
+    store = open_small("/store", disk=disk, **IDLE, **ROOMY)
+    await run(store)
+    for _ in range(8):
+        send(store, 40, size=1000)
+        await until(lambda: store.log.room >= 1 << 16)
+    reserves = disk.watch.of("reserve", "commitlog")
+    assert {one.on_main_thread for one in reserves[-3:]} == {False}
+    assert len(read_all(store)) == 320
+
+
+@pytest.mark.usefixtures("_small_steps")
+async def test_a_disk_without_space_ahead_is_no_fault_yet(
+    disk: WatchedDisk, run: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_small("/store", disk=disk, **IDLE, **ROOMY)
+    await run(store, inline)
+    send(store, 3, size=1000)
+    disk.fail("reserve", error=errno.ENOSPC, path_contains="commitlog", times=1)
+    await until(lambda: store.log.room >= 1 << 16)
+    send(store, 3, size=1000)
+    assert not caplog.records
+    assert len(read_all(store)) == 6

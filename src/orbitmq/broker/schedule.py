@@ -12,20 +12,22 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.delivery_lanes import NEVER_DELIVERED, DeliveryLanes
 from orbitmq.broker.flush_soon import FlushSoon
 from orbitmq.broker.parked import ParkedMessages, append_one
 from orbitmq.broker.real_place import place_in, with_place
+from orbitmq.kernel import Deliveries
 from orbitmq.protocol import property_names as names
 from orbitmq.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.names import ROCKSDB_TRANSACTION_HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
+from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.properties import find, with_property, without
 from orbitmq.remoting.processing import handler_of
 from orbitmq.store import StoreError
 from orbitmq.store.bulk_append import Message
 from orbitmq.store.config import delay_levels
 from orbitmq.store.config_json import DELAY_OFFSETS
-from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
+from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, UNIT_SIZE, ConsumeQueue
 from orbitmq.store.queue_ext import is_ext_address, read_ext
 
 if TYPE_CHECKING:
@@ -53,7 +55,6 @@ LONGEST_WAIT_MS = 1000
 
 _DELAY = names.DELAY_LEVEL.encode()
 _TIMERS = (names.TIMER_DELIVER_MS.encode(), names.TIMER_DELAY_SEC.encode(), names.TIMER_DELAY_MS.encode())
-_NEVER_DELIVERED = frozenset({TRANSACTION_HALF_TOPIC, ROCKSDB_TRANSACTION_HALF_TOPIC})
 
 
 @dataclasses.dataclass(slots=True)
@@ -86,6 +87,9 @@ class ScheduleService:
         self._clock = clock
         self._stats = stats if store.config.enable_schedule_message_stats else None
         self._parked = ParkedMessages(store, SCHEDULE_TOPIC)
+        self._lanes: DeliveryLanes | None = None
+        if Deliveries is not None and store.appender.runs.is_possible:
+            self._lanes = DeliveryLanes(Deliveries, store)
         self._flushed = flushed
         self._version_step = max(config.delay_offset_update_version_step, 1)
         self._persist_seconds = store.config.flush_delay_offset_interval / 1000
@@ -281,6 +285,7 @@ class ScheduleService:
 
         Raises StoreError if that has to be tried again, from where the level stands then.
         """
+        run = run[self._deliver_run(level, run) :]
         messages, numbers = [], []
         failure: StoreError | OSError | None = None
         for number, physical, size in run:
@@ -306,6 +311,30 @@ class ScheduleService:
         if failure is not None:
             raise failure
 
+    def _deliver_run(self, level: Level, run: list[tuple[int, int, int]]) -> int:
+        """Let the kernel append the first of these messages, up to one that it does not take; returns how many."""
+        lanes, store = self._lanes, self._store
+        if lanes is None:
+            return 0
+        lanes.check()
+        count = 0
+        while count < len(run):
+            units = b"".join([UNIT.pack(physical, size, 0) for _, physical, size in run[count:]])
+            # What this process wrote itself need not be looked at before it is read.
+            first = store.reader.checked_from
+            done = store.appender.runs.deliver_units(lanes.kernel, units, run[count][1], first)
+            if done is None:
+                break
+            delivered, _, _, queues, _, _, _ = done
+            for _, topic, queue_id, _, given, _, _, stored, _ in queues:
+                self._count(level, topic, queue_id, len(given) // UNIT_SIZE, stored)
+            count += delivered
+            if count:
+                level.offset = run[count - 1][0] + 1
+            if not delivered and not lanes.open_missing():
+                break
+        return count
+
     def _message(self, physical: int, size: int) -> Message | None:
         """A parked message as it is to be appended; None if it is skipped."""
         parked = self._parked.read(physical, size)
@@ -316,7 +345,7 @@ class ScheduleService:
         if place is None:
             log.error("the delayed message at %d does not say where it belongs: it is skipped", physical)
             return None
-        if place[0] in _NEVER_DELIVERED:
+        if place[0] in NEVER_DELIVERED:
             log.error("the delayed message at %d is a half message: it is skipped", physical)
             return None
         # Also DELAY and where it was parked for, as in RocketMQ: consumers see them.

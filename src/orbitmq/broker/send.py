@@ -398,8 +398,8 @@ class SendRequests:
         sent_key = find(properties, _UNIQ_KEY)
         if sent_key is not None:
             told["transactionId"] = sent_key.decode("utf-8", "replace")
-        properties, unique_key = self._with_unique_key(properties)
         if config.attributes.get("queue.type") == "BatchCQ":
+            properties, unique_key = self._with_unique_key(properties)
             properties = without(properties, (*_SET_HERE, b"POP_CK")) + self._added
             one = self._store.append_inner_batch(
                 topic, queue_id, body, properties, sys_flag=sys_flag, born_timestamp=born,

@@ -1,12 +1,11 @@
-"""Messages whose time has come, many at a time: which queues the compiled kernel may fill, and what it did."""
+"""Messages whose time has come, many at a time: what the compiled kernel is given, and what it did."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq.protocol.crc import crc32
-from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_PROPERTIES_SIZE
-from orbitmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
+from orbitmq.broker.delivery_lanes import DeliveryLanes
+from orbitmq.store.consume_queue import UNIT_SIZE
 
 if TYPE_CHECKING:
     import array
@@ -32,14 +31,7 @@ class TimerRuns:
         self._deliver = store.appender.runs.deliver
         self._timer_log = timer_log
         self._note = note
-        self._removals = store.queues.removals
-        self._kernel = kernel(
-            store_host=store.log.store_host,
-            max_body=store.config.max_message_size,
-            max_properties=MAX_PROPERTIES_SIZE,
-            is_indexing=store.index is not None,
-            crc32=crc32,
-        )
+        self._lanes = DeliveryLanes(kernel, store)
 
     def deliver(self, positions: array.array[int], most_bytes: int) -> tuple[int, int]:
         """Deliver the first of the messages at these positions; returns how many, and the sizes of their records.
@@ -47,9 +39,7 @@ class TimerRuns:
         None at all if the first one has to be looked at.
         """
         store = self._store
-        if store.queues.removals != self._removals:
-            self._removals = store.queues.removals
-            self._kernel.clear_lanes()
+        self._lanes.check()
         count = size = 0
         while count < len(positions) and size < most_bytes:
             position = positions[count]
@@ -59,7 +49,7 @@ class TimerRuns:
             # What this process wrote itself need not be looked at before it is read.
             first = store.reader.checked_from
             waiting = positions[count:].tobytes()
-            done = self._deliver(self._kernel, waiting, *file, unit.offset, first, most_bytes - size)
+            done = self._deliver(self._lanes.kernel, waiting, *file, unit.offset, first, most_bytes - size)
             if done is None:
                 break
             delivered, delivered_size, _, runs, _, _, _ = done
@@ -67,16 +57,6 @@ class TimerRuns:
                 self._note(topic, queue_id, len(units) // UNIT_SIZE, stored)
             count += delivered
             size += delivered_size
-            missing = self._kernel.missing
-            if not delivered and (missing is None or not self._open_lane(missing[0], missing[1])):
+            if not delivered and not self._lanes.open_missing():
                 break
         return count, size
-
-    def _open_lane(self, topic: str, queue_id: int) -> bool:
-        known = self._store.queues.topics.get(topic)
-        queue = None if known is None else known.queues.get(queue_id)
-        if known is None or known.is_schedule or not isinstance(queue, ConsumeQueue):
-            return False
-        magic = MAGIC_V2 if known.version_2 else MAGIC_V1
-        self._kernel.add_lane(topic, known.field, queue_id, magic, queue, False)
-        return True

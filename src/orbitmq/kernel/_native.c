@@ -402,6 +402,7 @@ static int Deliveries_init(Runs *self, PyObject *args, PyObject *keywords) {
 
 static PyMethodDef Deliveries_methods[] = {
     {"deliver", (PyCFunction)(void (*)(void))Deliveries_deliver, METH_FASTCALL, "Store messages whose time has come."},
+    {"deliver_units", (PyCFunction)(void (*)(void))Deliveries_deliver_units, METH_FASTCALL, "Store delayed messages."},
     {"add_lane", (PyCFunction)Runs_add_lane, METH_VARARGS, "Let messages for a queue be stored."},
     {"clear_lanes", (PyCFunction)Runs_clear_lanes, METH_NOARGS, "Let none be stored any more."},
     {NULL, NULL, 0, NULL},

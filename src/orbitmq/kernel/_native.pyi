@@ -62,7 +62,7 @@ class SendRuns:
 # got, hash and offset for each key in the index, and the offset of the last record.
 Delivered: TypeAlias = tuple[int, int, int, list[Run], bytes, bytes, int]
 
-# Stores messages that waited for a time in queues that have a lane.
+# Stores messages that waited for a time or a delay in queues that have a lane.
 class Deliveries:
     def __init__(
         self,
@@ -91,6 +91,21 @@ class Deliveries:
         first: int,
         end: int,
         most_bytes: int,
+        log: Buffer,
+        position: int,
+        limit: int,
+        base: int,
+        now: int,
+        /,
+    ) -> Delivered: ...
+    # The same for delayed messages, by the units of the queue that they wait in.
+    def deliver_units(
+        self,
+        units: bytes,
+        source: Buffer,
+        source_base: int,
+        first: int,
+        end: int,
         log: Buffer,
         position: int,
         limit: int,

@@ -1,6 +1,6 @@
 /* Messages whose time has come, from where they waited to where they belong: the compiled twin of ``plain_ones`` and
- * ``append_plain`` in broker/timer_messages.py. What rolls, takes another one back or is not as parking leaves it ends
- * a run.
+ * ``append_plain`` in broker/timer_messages.py, and of ``_deliver`` in broker/schedule.py. What rolls, takes another one
+ * back or is not as parking leaves it ends a run.
  */
 #ifndef ORBITMQ_DELIVERING_H
 #define ORBITMQ_DELIVERING_H
@@ -67,13 +67,14 @@ static int read_parked_properties(Text properties, Known *known, Text *topic, in
         return 0;
     *topic = (Text){before.at + 11, before.size - 11};
     return number_of((Text){last.at + 9, last.size - 9}, 0, queue_id) && *queue_id <= INT32_MAX &&
-           !contains(properties, "TIMER_DEL_UNIQKEY") && !contains(properties, "TIMER_ENQUEUE_MS") &&
-           !contains(properties, "TIMER_DEQUEUE_MS") && !contains(properties, "__CRC32#");
+           !contains(properties, "__CRC32#");
 }
 
-/* What a record of the timer's topic holds; 0 if it is another one. */
-static int read_parked(const uint8_t *at, int64_t size, int64_t offset, Record *record, Text *topic, int64_t *queue_id) {
-    static const char field[] = "\23rmq_sys_wheel_timer";
+/* What a record holds of the topic under which messages wait; 0 if it is another one. */
+static int read_parked(enum Kind kind, const uint8_t *at, int64_t size, int64_t offset, Record *record, Text *topic,
+                       int64_t *queue_id) {
+    const char *name = PARKING_TOPICS[kind];
+    const Py_ssize_t field_size = 1 + strlen(name);
     if (size < LEAST_RECORD || (int64_t)get32(at) != size || get32(at + 4) != MAGIC_V1 || (int64_t)get64(at + 28) != offset)
         return 0;
     record->flag = get32(at + 16);
@@ -83,9 +84,9 @@ static int read_parked(const uint8_t *at, int64_t size, int64_t offset, Record *
     Py_ssize_t head = 72 + record->born_host.size + (record->sys_flag & STORE_HOST_V6 ? 20 : 8);
     if (size < head) return 0;
     record->reconsumed = get32(at + head - 16);
-    int64_t body_size = (int32_t)get32(at + head - 4), properties_at = head + body_size + sizeof field - 1 + 2;
-    if (body_size < 0 || properties_at > size || memcmp(at + head + body_size, field, sizeof field - 1) != 0 ||
-        properties_at + (int64_t)get16(at + properties_at - 2) != size)
+    int64_t body_size = (int32_t)get32(at + head - 4), properties_at = head + body_size + field_size + 2;
+    if (body_size < 0 || properties_at > size || at[head + body_size] != field_size - 1 ||
+        memcmp(at + head + body_size + 1, name, field_size - 1) != 0 || properties_at + (int64_t)get16(at + properties_at - 2) != size)
         return 0;
     record->body = (Text){at + head, body_size};
     record->properties[0] = (Text){at + properties_at, size - properties_at};
@@ -93,24 +94,78 @@ static int read_parked(const uint8_t *at, int64_t size, int64_t offset, Record *
            read_parked_properties(record->properties[0], &record->known, topic, queue_id);
 }
 
-static int deliver_one(Runs *self, const TimerUnit *unit, const uint8_t *at, Place *place) {
+/* Store a message that waited; ``behind`` are the properties that it gets for it. */
+static int deliver_one(Runs *self, enum Kind kind, const uint8_t *at, int64_t size, int64_t offset, Text behind, Place *place) {
     Record record;
     Text topic;
     int64_t queue_id;
-    if (!read_parked(at, unit->size, unit->offset, &record, &topic, &queue_id)) return 0;
-    if (record.body.size > self->max_body) return 0;
+    if (!read_parked(kind, at, size, offset, &record, &topic, &queue_id) || record.body.size > self->max_body) return 0;
+    Text properties = record.properties[0];
+    if (kind == TIMED && (contains(properties, "TIMER_DEL_UNIQKEY") || contains(properties, "TIMER_ENQUEUE_MS") ||
+                          contains(properties, "TIMER_DEQUEUE_MS")))
+        return 0;
     Lane *lane = find_lane(self, topic.at, topic.size, queue_id, 0);
     if (lane == NULL) return want_lane(self, (const char *)topic.at, topic.size, queue_id, 0, 1);
-    self->behind.size = 0;
-    uint8_t *start = pile_more(&self->behind, 100), *end = start;
-    if (start == NULL) return -1;
-    end = put_decimal(put_word(end, "TIMER_ENQUEUE_MS\1"), unit->written);
-    end = put_decimal(put_word(end, "\2TIMER_DEQUEUE_MS\1"), place->now);
-    *end++ = 2;
-    record.properties[1] = (Text){start, end - start};
-    record.properties[2] = (Text){start, 0};
+    record.properties[1] = behind;
+    record.properties[2] = (Text){behind.at, 0};
     record.code = tags_code(&record.known);
     return store(self, lane, &record, place);
+}
+
+/* When a message was entered into the timer and when it came out; nothing without an address for an error. */
+static Text stamp(Runs *self, int64_t entered, int64_t now) {
+    self->behind.size = 0;
+    uint8_t *start = pile_more(&self->behind, 100), *end = start;
+    if (start == NULL) return (Text){NULL, 0};
+    end = put_decimal(put_word(end, "TIMER_ENQUEUE_MS\1"), entered);
+    end = put_decimal(put_word(end, "\2TIMER_DEQUEUE_MS\1"), now);
+    *end++ = 2;
+    return (Text){start, end - start};
+}
+
+static PyObject *delivered_result(Runs *self, int taken, long long delivered, long long size, const Place *place) {
+    PyObject *result = NULL, *runs = taken >= 0 ? lane_runs(self) : NULL;
+    if (runs != NULL)
+        result = Py_BuildValue("(LLLNNNL)", delivered, size, (long long)place->position, runs, pile_bytes(&self->hashes),
+                               pile_bytes(&self->offsets), (long long)place->last_offset);
+    untouch(self);
+    return result;
+}
+
+/* deliver_units(units, source, source_base, first, end, log, position, limit, base, now)
+ *
+ * The units are those of a queue of delayed messages that are due, their records between two offsets in one file of the
+ * log. Returns what ``deliver`` does.
+ */
+static PyObject *Deliveries_deliver_units(Runs *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 10 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "deliver_units(units, …) takes 10 arguments, the first of which is bytes");
+        return NULL;
+    }
+    int64_t source_base = PyLong_AsLongLong(args[2]), first = PyLong_AsLongLong(args[3]), end = PyLong_AsLongLong(args[4]);
+    Py_buffer source, log;
+    Place place = {0};
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[1], &source, PyBUF_SIMPLE) < 0) return NULL;
+    if (begin_run(self, args + 5, &log, &place) < 0) {
+        PyBuffer_Release(&source);
+        return NULL;
+    }
+    if (end > source_base + source.len) end = source_base + source.len;
+    const uint8_t *units = (const uint8_t *)PyBytes_AS_STRING(args[0]);
+    Py_ssize_t all = PyBytes_GET_SIZE(args[0]) / UNIT_SIZE, delivered = 0;
+    long long sizes = 0;
+    int taken = 1;
+    for (; delivered < all; delivered++) {
+        int64_t offset = get64(units + delivered * UNIT_SIZE), size = (int32_t)get32(units + delivered * UNIT_SIZE + 8);
+        if (size <= 0 || offset < first || offset < source_base || offset > end - size) break;
+        const uint8_t *at = (const uint8_t *)source.buf + (offset - source_base);
+        taken = deliver_one(self, DELAYED, at, size, offset, (Text){at, 0}, &place);
+        if (taken != 1) break;
+        sizes += size;
+    }
+    PyBuffer_Release(&log);
+    PyBuffer_Release(&source);
+    return delivered_result(self, taken, delivered, sizes, &place);
 }
 
 /* deliver(positions, timer_log, timer_base, source, source_base, first, end, most_bytes, log, position, limit, base, now)
@@ -146,7 +201,9 @@ static PyObject *Deliveries_deliver(Runs *self, PyObject *const *args, Py_ssize_
         if (!read_unit(&timer_log, timer_base, position, &unit) || unit.magic & ROLL || unit.size <= 0 ||
             unit.offset < first || unit.offset < source_base || unit.offset > end - unit.size)
             break;
-        taken = deliver_one(self, &unit, (const uint8_t *)source.buf + (unit.offset - source_base), &place);
+        const uint8_t *at = (const uint8_t *)source.buf + (unit.offset - source_base);
+        Text behind = stamp(self, unit.written, place.now);
+        taken = behind.at == NULL ? -1 : deliver_one(self, TIMED, at, unit.size, unit.offset, behind, &place);
         if (taken != 1) break;
         delivered++;
         size += unit.size;
@@ -154,12 +211,7 @@ static PyObject *Deliveries_deliver(Runs *self, PyObject *const *args, Py_ssize_
     PyBuffer_Release(&log);
     PyBuffer_Release(&source);
     PyBuffer_Release(&timer_log);
-    PyObject *result = NULL, *runs = taken >= 0 ? lane_runs(self) : NULL;
-    if (runs != NULL)
-        result = Py_BuildValue("(LLLNNNL)", delivered, size, (long long)place.position, runs, pile_bytes(&self->hashes),
-                               pile_bytes(&self->offsets), (long long)place.last_offset);
-    untouch(self);
-    return result;
+    return delivered_result(self, taken, delivered, size, &place);
 }
 
 #endif

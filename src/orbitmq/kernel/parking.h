@@ -89,7 +89,7 @@ static int read_wish(const Runs *self, Text properties, int64_t now, Wish *wish)
 static int64_t parking_queue(const Wish *wish) { return wish->kind == DELAYED ? wish->level - 1 : 0; }
 
 static uint8_t *put_text(uint8_t *at, const void *text, Py_ssize_t size) {
-    memcpy(at, text, size);
+    if (size) memcpy(at, text, size); /* of nothing there may be no address */
     return at + size;
 }
 

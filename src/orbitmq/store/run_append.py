@@ -96,6 +96,20 @@ class RunAppender:
             self._note(count, position, runs, hashes, offsets, last, now)
         return delivered
 
+    def deliver_units(self, kernel: Deliveries, units: bytes, offset: int, first: int) -> Delivered | None:
+        """The same for the units of a queue; the record of the first one is at ``offset``."""
+        log = self._log
+        source = log.files.buffer_at(offset)
+        if self._is_closed or source is None:
+            return None
+        now = self._clock.now_ms()
+        base = offset - offset % log.file_size
+        delivered = kernel.deliver_units(units, source, base, first, log.committed, *log.writable_part(), now)
+        count, _, position, runs, hashes, offsets, last = delivered
+        if count:
+            self._note(count, position, runs, hashes, offsets, last, now)
+        return delivered
+
     @property
     def _is_closed(self) -> bool:
         dispatcher = self._dispatcher

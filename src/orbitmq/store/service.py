@@ -210,11 +210,11 @@ class StoreService:
                 self.store.log.keep_spare(spare)
 
     async def _take_space(self) -> None:
-        own = self.store.log.wants_space()
-        if own is not None:
-            # If the disk refuses, an append will try again and say so to whoever sends.
-            with contextlib.suppress(OSError):
-                self.store.log.keep_space(await self.run_blocking(own))
+        log = self.store.log
+        # If the disk refuses, an append will try again and say so to whoever sends.
+        with contextlib.suppress(OSError):
+            while (own := log.wants_space()) is not None:
+                log.keep_space(await self.run_blocking(own))
 
     async def _commit(self) -> None:
         self.store.log.commit()

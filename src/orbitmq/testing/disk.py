@@ -126,6 +126,9 @@ class MemoryMappedFile:
             raise refusal(errno.EBADF, self.path)
         self._disk._reserve(self._file, self.path, start, end)
 
+    def warm(self, start: int, end: int) -> None:
+        """All of it is in memory."""
+
     def expect_reading(self) -> None:
         """Memory is read in any order."""
 

@@ -54,6 +54,9 @@ class SwitchedMap:
     def reserve(self, start: int, end: int) -> None:
         self._inner.reserve(start, end)
 
+    def warm(self, start: int, end: int) -> None:
+        self._inner.warm(start, end)
+
     def expect_reading(self) -> None:
         self._inner.expect_reading()
 

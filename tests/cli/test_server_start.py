@@ -1,0 +1,65 @@
+"""A server starts with what it needs to listen; what else there is to load waits until there is work for it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker_talk import talking_at
+from server_process import orbitmq
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from server_process import ServerProcess
+
+LATER = {"numpy", "lz4.frame", "zstandard", "typer", "pydantic", "orbitmq.filter.tree", "orbitmq.client"}
+"""What a server that just listens has not loaded: each takes as long as a good part of its start."""
+
+
+def loaded_by(server: ServerProcess) -> set[str]:
+    """The modules that a process has imported so far, as it says itself."""
+    return set(re.findall(r"^import time: +\d+ \| +\d+ \| +(\S+)$", server.errors, re.MULTILINE))
+
+
+@pytest.fixture(autouse=True)
+def _imports_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("serve", "--nameserver-port", 0, "--broker-port", 0), r"broker +(\S+)"),
+        (("broker", "--port", 0), r"listens on (\S+),"),
+        (("nameserver", "--port", 0), r"listens on (\S+)"),
+    ],
+    ids=lambda said: said[0] if isinstance(said, tuple) else "",
+)
+async def test_a_server_listens_before_it_loads_what_it_may_never_need(
+    tmp_path: Path, arguments: tuple[object, ...], says: str
+) -> None:
+    async with orbitmq(tmp_path, *arguments) as server:
+        await server.says(says)
+        assert await server.stopped() == 0
+        loaded = loaded_by(server)
+    assert "orbitmq.remoting.server" in loaded
+    assert not loaded & LATER
+
+
+async def test_tables_and_panels_are_for_those_who_show_them(tmp_path: Path) -> None:
+    async with orbitmq(tmp_path, "broker", "--port", 0) as server:
+        await server.says(r"listens on (\S+),")
+        assert await server.stopped() == 0
+        assert "rich" not in loaded_by(server)
+
+
+async def test_the_first_message_with_a_key_loads_what_the_index_needs(tmp_path: Path) -> None:
+    async with orbitmq(tmp_path, "serve", "--nameserver-port", 0, "--broker-port", 0) as server:
+        broker = await server.says(r"broker +(\S+)")
+        async with talking_at(broker) as client:
+            await client.stores(b"hello")
+        assert await server.stopped() == 0
+        assert "typer" not in loaded_by(server)
