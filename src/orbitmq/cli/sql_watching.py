@@ -8,6 +8,7 @@ from rich.text import Text
 
 from orbitmq.cli.console import for_people, many, print_json_line
 from orbitmq.cli.sql_output import count_line, plain, print_table, table_of
+from orbitmq.spark.pipelines.interruptible import apart
 
 if TYPE_CHECKING:
     import contextlib
@@ -33,8 +34,9 @@ def watch(running: "RunningQuery", telling: "Telling", *, as_json: bool) -> None
     except KeyboardInterrupt:
         telling.say("stopped")
     finally:
-        running.stop()
-    telling.say(f"{many(running.read(), 'message')} in batches that were finished")
+        # Ctrl-C may have cut off what this thread was just saying to Spark. Another one has its own connection.
+        apart(running.stop).result()
+    telling.say(f"{many(apart(running.read).result(), 'message')} in batches that were finished")
 
 
 def _print_line(batch: "Batch") -> None:

@@ -38,8 +38,7 @@ A whole file at once would be simpler, but a test that opens a broker would then
 AHEAD_STEP = 48 * 1024 * 1024
 """So much is taken at once, when less than that is left, by whoever has a thread to wait for it. Where messages are
 taken it would hold them up: by the disk, which may just be making others durable, and by the kernel, which has to
-find pages and fill them with zeros. On a virtual machine whose memory is not there before it is used, the slowest
-of a hundred answers came after 30 ms without this and after 4 with it."""
+find pages and fill them with zeros. How long that takes depends on the machine's memory."""
 
 BUSY_BYTES = 4 * 1024 * 1024
 """So much has to be written to a file before anything is taken ahead: most brokers of tests never come to it."""

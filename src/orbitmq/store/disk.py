@@ -147,6 +147,11 @@ def machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def blank_memory(size: int) -> Buffer:
+    """So many zeros, of which pages take no memory until something is put into them; those of a bytearray do."""
+    return mmap.mmap(-1, size)
+
+
 @functools.cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)

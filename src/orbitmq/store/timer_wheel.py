@@ -12,6 +12,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.lazily import lazy_module
+from orbitmq.store.disk import blank_memory
 from orbitmq.store.errors import StoreDamagedError
 from orbitmq.store.unit_files import write_fully
 
@@ -61,7 +62,7 @@ class TimerWheel:
         self._path = path
         self._precision_ms = precision_ms
         # Pages that nothing is put into take no memory.
-        self._slots = bytearray(FILE_SIZE)
+        self._slots = blank_memory(FILE_SIZE)
         self._dirty: set[int] = set()
         self._is_untouched = True
         """Nothing was ever in it: most brokers need not look through two weeks to find that."""
