@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq.protocol.crc import crc32
+from orbitmq.broker.kernel_lanes import facts_of, open_lane
 from orbitmq.protocol.header import LANGUAGES_BY_NAME
 from orbitmq.protocol.names import TIMER_TOPIC
-from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_PROPERTIES_SIZE
-from orbitmq.remoting.connection import MANY_FRAMES
 from orbitmq.remoting.processing import SUCCESS_PARTS
-from orbitmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
+from orbitmq.store.consume_queue import UNIT_SIZE
 
 if TYPE_CHECKING:
     from orbitmq.broker.pop_checkpoints import PopJournal
@@ -52,11 +50,7 @@ class AckRuns:
         self._kernel = self._kernel_type(
             languages=tuple(name.encode() for name in LANGUAGES_BY_NAME),
             json_parts=SUCCESS_PARTS,
-            store_host=store.log.store_host,
-            max_body=store.config.max_message_size,
-            max_properties=MAX_PROPERTIES_SIZE,
-            is_indexing=store.index is not None,
-            crc32=crc32,
+            **facts_of(store),
             revive_topic=self._journal.revive_topic.encode("utf-8", "replace"),
             revive_queues=self._journal.queue_count,
             precision=store.config.timer_precision_ms,
@@ -89,9 +83,7 @@ class AckRuns:
                     self._places.settled(topic, group, queue_id, number, pop_time)
                     self._stats.add("GROUP_ACK_NUMS", f"{topic}@{group}", number, number)
                 if answers:
-                    connection.send(answers)
-                    if count >= MANY_FRAMES:
-                        connection.flush()
+                    connection.send(answers, count)
                 total += size
             missing = self._kernel.missing
             if missing is None or not self._open_lane(*missing):
@@ -103,10 +95,4 @@ class AckRuns:
         config = self._topics.configs.get(topic)
         if not (topic == TIMER_TOPIC if is_parking else config is not None and queue_id < config.read_queue_nums):
             return False
-        known = self._store.queues.topics.get(topic)
-        queue = None if known is None else known.queues.get(queue_id)
-        if known is None or not isinstance(queue, ConsumeQueue):
-            return False
-        magic = MAGIC_V2 if known.version_2 else MAGIC_V1
-        self._kernel.add_lane(topic, known.field, queue_id, magic, queue, is_parking)
-        return True
+        return open_lane(self._kernel, self._store.queues, topic, queue_id, is_parking=is_parking)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq.protocol.crc import crc32
-from orbitmq.protocol.names import ROCKSDB_TRANSACTION_HALF_TOPIC, TRANSACTION_HALF_TOPIC
-from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_PROPERTIES_SIZE
-from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.broker.kernel_lanes import facts_of, open_lane
+from orbitmq.protocol.names import ROCKSDB_TRANSACTION_HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
 
 if TYPE_CHECKING:
     from orbitmq.kernel._native import Deliveries
@@ -21,13 +19,7 @@ class DeliveryLanes:
     """A kernel for deliveries, which fills queues that are there until any is removed."""
 
     def __init__(self, kernel: type[Deliveries], store: MessageStore) -> None:
-        self.kernel = kernel(
-            store_host=store.log.store_host,
-            max_body=store.config.max_message_size,
-            max_properties=MAX_PROPERTIES_SIZE,
-            is_indexing=store.index is not None,
-            crc32=crc32,
-        )
+        self.kernel = kernel(**facts_of(store))
         self._queues = store.queues
         self._removals = store.queues.removals
 
@@ -42,10 +34,6 @@ class DeliveryLanes:
         if self.kernel.missing is None:
             return False
         topic, queue_id, _, _ = self.kernel.missing
-        known = self._queues.topics.get(topic)
-        queue = None if known is None else known.queues.get(queue_id)
-        if known is None or known.is_schedule or topic in NEVER_DELIVERED or not isinstance(queue, ConsumeQueue):
+        if topic == SCHEDULE_TOPIC or topic in NEVER_DELIVERED:
             return False
-        magic = MAGIC_V2 if known.version_2 else MAGIC_V1
-        self.kernel.add_lane(topic, known.field, queue_id, magic, queue, False)
-        return True
+        return open_lane(self.kernel, self._queues, topic, queue_id)

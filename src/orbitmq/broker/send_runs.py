@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq.protocol.crc import crc32
+from orbitmq.broker.kernel_lanes import facts_of, open_lane
 from orbitmq.protocol.header import LANGUAGES_BY_NAME
 from orbitmq.protocol.names import (
     SCHEDULE_TOPIC,
@@ -17,9 +17,7 @@ from orbitmq.protocol.names import (
     TOPICS_CLOSED_TO_CLIENTS,
     TRANSACTION_HALF_TOPIC,
 )
-from orbitmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_PROPERTIES_SIZE
-from orbitmq.remoting.connection import MANY_FRAMES
-from orbitmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
+from orbitmq.store.consume_queue import UNIT_SIZE
 
 if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
@@ -88,12 +86,8 @@ class SendRuns:
             language=answers.language,
             version=answers.version,
             added=self._added,
-            store_host=store.log.store_host,
+            **facts_of(store),
             kept_flags=self._kept_flags,
-            max_body=store.config.max_message_size,
-            max_properties=MAX_PROPERTIES_SIZE,
-            is_indexing=store.index is not None,
-            crc32=crc32,
             broker_name=config.broker_name.encode(),
             precision=store.config.timer_precision_ms,
             longest=store.config.timer_max_delay_sec * 1000,
@@ -136,9 +130,7 @@ class SendRuns:
                     if topic in _WAITING:
                         self._note_waiting(topic, queue_id, first, units, halves)
                 if answers:
-                    connection.send(answers)
-                    if count >= MANY_FRAMES:
-                        connection.flush()
+                    connection.send(answers, count)
                 total += size
             missing = self._kernel.missing
             if missing is None or not self._open_lane(*missing):
@@ -160,17 +152,14 @@ class SendRuns:
         """Let the kernel store messages for a place; False if they have to be looked at."""
         if not (topic in self._waiting if is_parking else self._is_usual(topic, queue_id)):
             return False
-        known = self._queues.topics.get(topic)
-        queue = None if known is None else known.queues.get(queue_id)
-        if known is None or not isinstance(queue, ConsumeQueue):
-            # The first message to a queue makes it, which takes more than the kernel does. One that waits elsewhere
-            # needs none yet.
-            if needs_queue or queue is not None:
-                return False
-            self._kernel.add_lane(topic, topic.encode(), queue_id, 0, None, False)
+        if open_lane(self._kernel, self._queues, topic, queue_id, is_parking=is_parking):
             return True
-        magic = MAGIC_V2 if known.version_2 else MAGIC_V1
-        self._kernel.add_lane(topic, known.field, queue_id, magic, queue, is_parking)
+        # The first message to a queue makes it, which takes more than the kernel does. One that waits elsewhere
+        # needs none yet.
+        known = self._queues.topics.get(topic)
+        if needs_queue or (known is not None and queue_id in known.queues):
+            return False
+        self._kernel.add_lane(topic, topic.encode(), queue_id, 0, None, False)
         return True
 
     def _is_usual(self, topic: str, queue_id: int) -> bool:

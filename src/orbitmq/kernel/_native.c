@@ -35,13 +35,7 @@ static int put_answer(Runs *self, int is_binary, const Send *send, const Wish *w
     if (start == NULL) return -1;
     uint8_t *at = start + PREFIX_SIZE;
     if (is_binary) {
-        put16(at, 0);
-        at[2] = self->language;
-        put16(at + 3, self->version);
-        put32(at + 5, send->opaque);
-        put32(at + 9, 1);
-        put32(at + 13, 0);
-        uint8_t *fields = at + BINARY_FIXED + 4;
+        uint8_t *fields = put_binary_head(self, at, send->opaque);
         at = put_hex(put_part(fields, parts, 0), offset);
         at = put_sized(put_part(at, parts, 1), send->queue_id);
         at = put_sized(put_part(at, parts, 3), queue_offset);
@@ -63,10 +57,7 @@ static int put_answer(Runs *self, int is_binary, const Send *send, const Wish *w
         at = put_decimal(put_part(at, parts, next + 1), send->opaque);
         at = put_part(at, parts, next + 2);
     }
-    Py_ssize_t size = at - start;
-    put32(start, size - 4);
-    put32(start + 4, (size - PREFIX_SIZE) | (is_binary ? 1u << 24 : 0));
-    pile->size = before + size;
+    pile->size = before + end_frame(start, at, is_binary);
     return 0;
 }
 

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, type_check_only
 
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.disk import Buffer
@@ -18,8 +18,21 @@ Run: TypeAlias = tuple[ConsumeQueue, str, int, int, bytes, int, int, int, int]
 # half messages for each.
 Taken: TypeAlias = tuple[int, int, int, bytes, list[Run], bytes, bytes, int, list[tuple[str, int]]]
 
+# What the types below have in common.
+@type_check_only
+class Lanes:
+    # The topic and queue id for which the last run ended, because they have no lane, whether messages were to wait
+    # there, and whether a queue is needed.
+    @property
+    def missing(self) -> tuple[str, int, bool, bool] | None: ...
+    # Without a queue a lane is for messages that wait elsewhere.
+    def add_lane(
+        self, topic: str, field: bytes, queue_id: int, magic: int, queue: ConsumeQueue | None, is_parking: bool, /
+    ) -> None: ...
+    def clear_lanes(self) -> None: ...
+
 # Stores sends to queues that have a lane.
-class SendRuns:
+class SendRuns(Lanes):
     def __init__(
         self,
         *,
@@ -44,15 +57,6 @@ class SendRuns:
         batch_json: tuple[bytes, ...],
         batch_binary: bytes,
     ) -> None: ...
-    # The topic and queue id for which the last run ended, because they have no lane, whether messages were to wait
-    # there, and whether a queue is needed.
-    @property
-    def missing(self) -> tuple[str, int, bool, bool] | None: ...
-    # Without a queue a lane is for messages that wait elsewhere.
-    def add_lane(
-        self, topic: str, field: bytes, queue_id: int, magic: int, queue: ConsumeQueue | None, is_parking: bool, /
-    ) -> None: ...
-    def clear_lanes(self) -> None: ...
     # Stores the sends that data begins with, up to the first frame that is something else.
     def take(
         self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, born_host: bytes, /
@@ -63,7 +67,7 @@ class SendRuns:
 Delivered: TypeAlias = tuple[int, int, int, list[Run], bytes, bytes, int]
 
 # Stores messages that waited for a time or a delay in queues that have a lane.
-class Deliveries:
+class Deliveries(Lanes):
     def __init__(
         self,
         *,
@@ -73,12 +77,6 @@ class Deliveries:
         is_indexing: bool,
         crc32: Callable[..., int],
     ) -> None: ...
-    @property
-    def missing(self) -> tuple[str, int, bool, bool] | None: ...
-    def add_lane(
-        self, topic: str, field: bytes, queue_id: int, magic: int, queue: ConsumeQueue | None, is_parking: bool, /
-    ) -> None: ...
-    def clear_lanes(self) -> None: ...
     # Delivers the messages whose units are at these positions of the timer log, as long as they are in the given
     # file of it, their records in that of the log between first and end, and nothing is unusual about them.
     def deliver(
@@ -120,7 +118,7 @@ Acknowledged: TypeAlias = tuple[
 ]
 
 # Stores acknowledgements of messages of queues that have a lane.
-class AckRuns:
+class AckRuns(Lanes):
     def __init__(
         self,
         *,
@@ -136,11 +134,5 @@ class AckRuns:
         precision: int,
         longest: int,
     ) -> None: ...
-    @property
-    def missing(self) -> tuple[str, int, bool, bool] | None: ...
-    def add_lane(
-        self, topic: str, field: bytes, queue_id: int, magic: int, queue: ConsumeQueue | None, is_parking: bool, /
-    ) -> None: ...
-    def clear_lanes(self) -> None: ...
     # Stores the acknowledgements that data begins with, up to the first frame that is something else.
     def take(self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, /) -> Acknowledged: ...

@@ -201,9 +201,7 @@ static PyObject *Acks_take(Runs *self, PyObject *const *args, Py_ssize_t count) 
         if (answer == NULL) { taken = -1; break; }
         uint8_t *stop = put_decimal(put_part(answer + PREFIX_SIZE, self->json_parts, 0), request.opaque);
         stop = put_part(stop, self->json_parts, 1);
-        put32(answer, stop - answer - 4);
-        put32(answer + 4, stop - answer - PREFIX_SIZE);
-        self->answers.size = before + (stop - answer);
+        self->answers.size = before + end_frame(answer, stop, 0);
     }
     PyBuffer_Release(&log);
     PyObject *result = NULL, *settled = take_settled(self);

@@ -81,13 +81,7 @@ static int put_batch_answer(Runs *self, int is_binary, const Send *send, Text ke
     if (start == NULL) return -1;
     int64_t queue_offset = lane->next - count;
     if (is_binary) {
-        put16(at, 0);
-        at[2] = self->language;
-        put16(at + 3, self->version);
-        put32(at + 5, send->opaque);
-        put32(at + 9, 1);
-        put32(at + 13, 0);
-        uint8_t *fields = at + BINARY_FIXED + 4;
+        uint8_t *fields = put_binary_head(self, at, send->opaque);
         at = put_text(fields, PyBytes_AS_STRING(self->batch_binary), PyBytes_GET_SIZE(self->batch_binary));
         if (key.at != NULL) {
             at = put_field(at, "transactionId");
@@ -112,9 +106,7 @@ static int put_batch_answer(Runs *self, int is_binary, const Send *send, Text ke
         at = put_decimal(put_part(put_word(at, "\"}"), self->batch_json, 1), send->opaque);
         at = put_part(at, self->batch_json, 2);
     }
-    put32(start, at - start - 4);
-    put32(start + 4, (at - start - PREFIX_SIZE) | (is_binary ? 1u << 24 : 0));
-    self->answers.size = before + (at - start);
+    self->answers.size = before + end_frame(start, at, is_binary);
     return 0;
 }
 

@@ -128,6 +128,24 @@ static uint8_t *put_sized(uint8_t *at, uint64_t number) {
     return end;
 }
 
+/* The fixed part of the binary header of an answer that all is well; returns where its fields go, behind their size. */
+static uint8_t *put_binary_head(const Runs *self, uint8_t *at, int64_t opaque) {
+    put16(at, 0);
+    at[2] = self->language;
+    put16(at + 3, self->version);
+    put32(at + 5, opaque);
+    put32(at + 9, 1);
+    put32(at + 13, 0);
+    return at + BINARY_FIXED + 4;
+}
+
+/* Say in front of a frame without a body how long it is; returns that. */
+static Py_ssize_t end_frame(uint8_t *start, const uint8_t *end, int is_binary) {
+    put32(start, end - start - 4);
+    put32(start + 4, (end - start - PREFIX_SIZE) | (is_binary ? 1u << 24 : 0));
+    return end - start;
+}
+
 /* The properties that a message gets behind all others while it waits; -1 for an error. */
 static int put_behind(Runs *self, const Wish *wish, const Send *send, Text unique_key) {
     self->behind.size = 0;

@@ -181,8 +181,10 @@ class Connection(asyncio.Protocol):
         if self._draining and self._owed <= 0 and not self._taking:
             self.close()
 
-    def send(self, data: bytes | list[Buffer]) -> None:
-        """Send whole frames. They leave with everything else of this turn of the loop; after a close, never."""
+    def send(self, data: bytes | list[Buffer], count: int = 1) -> None:
+        """Send so many whole frames. Unless they are many they leave with everything else of this turn of the loop;
+        after a close, never.
+        """
         if self._closing:
             return
         out = self._out
@@ -193,7 +195,7 @@ class Connection(asyncio.Protocol):
             self._in_parts = True
         else:
             out.append(data)
-        if len(out) >= MANY_FRAMES and not self._taking:
+        if (len(out) >= MANY_FRAMES or count >= MANY_FRAMES) and not self._taking:
             # The peer can work on these while the rest is being made.
             self.flush()
 

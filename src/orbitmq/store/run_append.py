@@ -43,8 +43,7 @@ class RunAppender:
         now = self._clock.now_ms()
         taken = kernel.take(data, *self._log.writable_part(), now, born_host)
         _, count, position, _, runs, hashes, offsets, last, _ = taken
-        if count:
-            self._note(count, position, runs, hashes, offsets, last, now)
+        self._note(count, position, runs, hashes, offsets, last, now)
         return taken
 
     def acknowledge(self, kernel: AckRuns, data: bytes) -> Acknowledged | None:
@@ -54,8 +53,7 @@ class RunAppender:
         now = self._clock.now_ms()
         taken = kernel.take(data, *self._log.writable_part(), now)
         _, count, position, _, runs, hashes, offsets, last, _ = taken
-        if count:
-            self._note(count, position, runs, hashes, offsets, last, now)
+        self._note(count, position, runs, hashes, offsets, last, now)
         return taken
 
     def deliver(
@@ -73,42 +71,34 @@ class RunAppender:
         The record of the first one is at ``offset``. No record before ``first`` is taken, nor more than it takes to
         reach so many bytes.
         """
-        log = self._log
-        source = log.files.buffer_at(offset)
-        if self._is_closed or source is None:
+        source = self._source(offset, first)
+        if source is None:
             return None
         now = self._clock.now_ms()
-        base = offset - offset % log.file_size
-        delivered = kernel.deliver(
-            positions,
-            timer_log,
-            timer_base,
-            source,
-            base,
-            first,
-            log.committed,
-            most_bytes,
-            *log.writable_part(),
-            now,
-        )
+        place = self._log.writable_part()
+        delivered = kernel.deliver(positions, timer_log, timer_base, *source, most_bytes, *place, now)
         count, _, position, runs, hashes, offsets, last = delivered
-        if count:
-            self._note(count, position, runs, hashes, offsets, last, now)
+        self._note(count, position, runs, hashes, offsets, last, now)
         return delivered
 
     def deliver_units(self, kernel: Deliveries, units: bytes, offset: int, first: int) -> Delivered | None:
         """The same for the units of a queue; the record of the first one is at ``offset``."""
-        log = self._log
-        source = log.files.buffer_at(offset)
-        if self._is_closed or source is None:
+        source = self._source(offset, first)
+        if source is None:
             return None
         now = self._clock.now_ms()
-        base = offset - offset % log.file_size
-        delivered = kernel.deliver_units(units, source, base, first, log.committed, *log.writable_part(), now)
+        delivered = kernel.deliver_units(units, *source, *self._log.writable_part(), now)
         count, _, position, runs, hashes, offsets, last = delivered
-        if count:
-            self._note(count, position, runs, hashes, offsets, last, now)
+        self._note(count, position, runs, hashes, offsets, last, now)
         return delivered
+
+    def _source(self, offset: int, first: int) -> tuple[Buffer, int, int, int] | None:
+        """The file that has the record at an offset, where that file begins, and between which offsets records are
+        taken from it; None if nothing can be stored in this way now.
+        """
+        log = self._log
+        buffer = None if self._is_closed else log.files.buffer_at(offset)
+        return None if buffer is None else (buffer, offset - offset % log.file_size, first, log.committed)
 
     @property
     def _is_closed(self) -> bool:
@@ -118,6 +108,8 @@ class RunAppender:
     def _note(
         self, count: int, position: int, runs: list[Run], hashes: bytes, offsets: bytes, last: int, now: int
     ) -> None:
+        if not count:
+            return
         log, dispatcher = self._log, self._dispatcher
         start = log.end
         log.advance(position, now)
