@@ -13,7 +13,7 @@ import orbitmq.broker.send
 import orbitmq.broker.server
 import orbitmq.broker.timer
 from broker_ends import running_broker
-from orbitmq.kernel import AckRuns, Deliveries, SendRuns
+from orbitmq.kernel import AckRuns, Deliveries, PullRuns, SendRuns
 from orbitmq.protocol.command import Command
 from orbitmq.testing import MemoryDisk
 from remoting_ends import HOST
@@ -59,18 +59,27 @@ def from_one_place(connection: Connection) -> None:
     connection.state, connection.remote_address = bytes((127, 0, 0, 1, 0, 0, 0, 9)), "127.0.0.1:9"
 
 
+class Awaited(bytes):
+    """A request whose answer is read before anything else is sent."""
+
+
 async def talk(broker: Broker, chunks: list[bytes]) -> bytes:
     """What a broker answers to chunks, of which only the last may have it close the connection."""
     reader, writer = await asyncio.open_connection(HOST, broker.port)
+    first = b""
     for chunk in chunks:
         writer.write(chunk)
         await asyncio.sleep(0)
+        if isinstance(chunk, Awaited):
+            async with asyncio.timeout(10):
+                size = await reader.readexactly(4)
+                first += size + await reader.readexactly(int.from_bytes(size, "big"))
     with contextlib.suppress(OSError):  # the broker may have closed it already
         writer.write_eof()
     async with asyncio.timeout(10):
         answers = await reader.read(-1)
     writer.close()
-    return answers
+    return first + answers
 
 
 def contents(disk: MemoryDisk, directory: str) -> dict[str, bytes]:
@@ -103,11 +112,14 @@ async def _life(chunks: list[list[bytes]], more_settings: dict[str, object], the
             broker.clock.advance(10)  # type: ignore[attr-defined]
         if then_ms:
             await _settle(broker, then_ms)
-        puts, halves = broker.stats.puts, broker.transactions.counts
+        puts, gets, halves = broker.stats.puts, broker.stats.gets, broker.transactions.counts
+        offsets = broker.offsets.as_body()
         acknowledged = [broker.stats.view("GROUP_ACK_NUMS", f"{topic}@shop") for topic in TOPICS]
         counted = (
             *(puts.nums, puts.size, broker.store.dispatcher.position, dict(broker.schedule.offsets)),
             *([halves.of(topic) for topic in TOPICS], acknowledged),
+            *(gets.nums, gets.times, broker.stats.missed_gets, offsets.offset_table, offsets.pull_offset_table),
+            [broker.stats.view("GROUP_GET_SIZE", f"{topic}@shop") for topic in TOPICS],
         )
     return Life(answers, counted, [contents(disk, f"/messages/{part}") for part in COMPARED])
 
@@ -139,9 +151,11 @@ async def lives_of_both(
     monkeypatch.setattr(orbitmq.broker.timer, "Deliveries", Deliveries)
     monkeypatch.setattr(orbitmq.broker.schedule, "Deliveries", Deliveries)
     monkeypatch.setattr(orbitmq.broker.pop_service, "Kernel", AckRuns)
+    monkeypatch.setattr(orbitmq.broker.server, "PullKernel", PullRuns)
     compiled = await _life(first + chunks, more_settings, then_ms)
     monkeypatch.setattr(orbitmq.broker.send, "Kernel", None)
     monkeypatch.setattr(orbitmq.broker.timer, "Deliveries", None)
     monkeypatch.setattr(orbitmq.broker.schedule, "Deliveries", None)
     monkeypatch.setattr(orbitmq.broker.pop_service, "Kernel", None)
+    monkeypatch.setattr(orbitmq.broker.server, "PullKernel", None)
     return compiled, await _life(first + chunks, more_settings, then_ms)

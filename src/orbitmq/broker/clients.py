@@ -70,6 +70,8 @@ class Clients:
         self._connections: dict[str, Connection] = {}
         """By client id, the one that its last new producer came over."""
         self._memberships = 0
+        self.revision = 0
+        """Counts changes of what groups want: consumer groups that came or went, and their subscriptions."""
 
     # Looking
 
@@ -125,6 +127,7 @@ class Clients:
         group = self.consumers.get(said.group_name)
         if group is None:
             group = self.consumers[said.group_name] = ConsumerGroup(said.group_name)
+        before = group.revision
         group.notifies = notifies
         group.fingerprint = fingerprint
         joins = client.connection not in group.members
@@ -136,6 +139,8 @@ class Clients:
         if with_sub:
             changed |= group.subscribe(said.subscription_data_set)
             self._filters.register(group.name, said.subscription_data_set)
+        if group.revision != before:
+            self.revision += 1
         if changed:
             self._notify(group, client.connection)
 
@@ -210,6 +215,7 @@ class Clients:
             self._notify(group)
         else:
             del self.consumers[group.name]
+            self.revision += 1
             self._filters.unregister(group.name)
 
     def _leave_producers(self, group: str, connection: Connection) -> None:

@@ -44,6 +44,7 @@ class ConsumerGroup:
         "message_model",
         "name",
         "notifies",
+        "revision",
         "subscriptions",
     )
 
@@ -58,6 +59,8 @@ class ConsumerGroup:
         """Of the last heartbeat: the client's hash of all that it says; 0 from clients that send none."""
         self.notifies = True
         """Whether members want to hear at once of others, which is a setting of the group."""
+        self.revision = 0
+        """Counts changes of what the group wants, and of its model."""
         self._filters: dict[str, CompiledFilter | None] = {}
 
     @property
@@ -81,6 +84,8 @@ class ConsumerGroup:
 
     def join(self, said: ConsumerData, client: ClientChannel) -> bool:
         """Take note of a member's heartbeat; say whether it is new, or has changed its id."""
+        if said.message_model is not self.message_model:
+            self.revision += 1
         self.consume_type = said.consume_type
         self.message_model = said.message_model
         self.consume_from_where = said.consume_from_where
@@ -110,9 +115,11 @@ class ConsumerGroup:
             elif _asks_for(before) != _asks_for(said):
                 self._filters.pop(said.topic, None)
             known[said.topic] = said
+            self.revision += 1
         for topic in [topic for topic in known if topic not in named]:
             changed = True
             del known[topic]
+            self.revision += 1
             self._filters.pop(topic, None)
         return changed
 

@@ -107,7 +107,7 @@ class PullRequests:
         self._filter_data = filter_data
         self._stats = stats
         self._now_ms = now_ms
-        self._answers = PullAnswers()
+        self.answers = PullAnswers()
         self.held = HoldTable(store, now_ms, self._answer_held, self._finds_some)
         self.priority = PullPriority(config, store, groups, clients, now_ms, self.held.end)
 
@@ -125,8 +125,8 @@ class PullRequests:
             group, topic, queue_id, offset, most, sys_flag, commit_offset, suspend_ms, _, _, _, most_bytes, _,
         ) = fields  # fmt: skip
         try:
-            topic_config = self._check(connection, header[0], group, topic, queue_id)
-            wanted = self._filter(
+            topic_config = self.check(connection, header[0], group, topic, queue_id)
+            wanted = self.wanted(
                 group, topic, sys_flag, subscription=fields[8], version=fields[9], expression_type=fields[10]
             )
         except RequestRefusedError as error:
@@ -170,7 +170,7 @@ class PullRequests:
         else:
             self._stats.got(group, topic, queue_id, result.count, result.size)
         self._offsets.commit_pull(group, topic, queue_id, result.next_begin_offset)
-        head = self._answers.encode_head(
+        head = self.answers.encode_head(
             serialize_type,
             header[1],
             code,
@@ -218,7 +218,8 @@ class PullRequests:
 
     # Checks
 
-    def _check(self, connection: Connection, code: int, group: str, topic: str, queue_id: int) -> TopicConfig:
+    def check(self, connection: Connection, code: int, group: str, topic: str, queue_id: int) -> TopicConfig:
+        """The topic that is pulled from. Raises RequestRefusedError."""
         config = self._config
         if not config.broker_permission & PERM_READ:
             raise PullRefusedError(
@@ -248,7 +249,7 @@ class PullRequests:
             )
         return topic_config
 
-    def _filter(
+    def wanted(
         self,
         group: str,
         topic: str,
@@ -258,7 +259,7 @@ class PullRequests:
         version: int,
         expression_type: str | None,
     ) -> CompiledFilter | None:
-        """What of the queue is wanted; None if it is everything."""
+        """What of the queue is wanted; None if it is everything. Raises RequestRefusedError."""
         if sys_flag & PULL_SUBSCRIPTION:
             return self._carried_filter(subscription or "*", expression_type)
         known = self._clients.consumers.get(group)
@@ -336,7 +337,7 @@ class PullRequests:
     def _as_if_empty(self, header: Header, serialize_type: int, topic: str, queue_id: int, offset: int) -> bytes:
         """A queue whose turn it is not: its consumer asks again."""
         self._stats.missed_get()
-        return self._answers.encode_head(
+        return self.answers.encode_head(
             serialize_type,
             header[1],
             _NOT_FOUND,
@@ -349,7 +350,7 @@ class PullRequests:
 
     def _moved(self, header: Header, serialize_type: int, topic: str, queue_id: int, offset: int) -> bytes:
         """The group's offset was set from outside: its consumer goes on there."""
-        return self._answers.encode_head(
+        return self.answers.encode_head(
             serialize_type,
             header[1],
             _MOVED,

@@ -28,6 +28,7 @@ from orbitmq.broker.offset_reset import OffsetResets
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.pop_service import PopService
 from orbitmq.broker.pull import PullRequests
+from orbitmq.broker.pull_runs import PullRuns
 from orbitmq.broker.query import QueryRequests
 from orbitmq.broker.recall import RecallRequests
 from orbitmq.broker.registration import Registration
@@ -47,6 +48,7 @@ from orbitmq.broker.topic_requests import TopicRequests
 from orbitmq.broker.topics import TopicTable
 from orbitmq.broker.transaction import Transactions
 from orbitmq.broker.transaction_check import TransactionChecks
+from orbitmq.kernel import PullRuns as PullKernel
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.hosts import host_bytes
@@ -228,25 +230,37 @@ class Broker:
         sends = self._send_requests()
         handlers = self._handlers(sends)
         self._takers = takers = self._takers_of(sends)
-        log.debug("sends are stored by the %s", "general path" if takers is None else "compiled kernel")
+        log.debug("requests are taken by the %s", "general path" if takers is None else "compiled kernel")
         vip = {code: handler for code, handler in handlers.items() if code not in MAIN_PORT_ONLY}
         self._server = RemotingServer(
             [
-                Listener(handlers, config.listen_port, config.bind_address),
-                Listener(vip, max(config.listen_port - VIP_DISTANCE, 0), config.bind_address),
+                Listener(
+                    handlers, config.listen_port, config.bind_address, None if takers is None else takers.take
+                ),
+                Listener(
+                    vip,
+                    max(config.listen_port - VIP_DISTANCE, 0),
+                    config.bind_address,
+                    None if takers is None else takers.without_pulls().take,
+                ),
             ],
             limits=Limits(idle_seconds=config.server_channel_max_idle_time_seconds),
             tls=self._tls,
             on_open=_note_born_host,
             on_close=self._connection_closed,
-            taker=None if takers is None else takers.take,
         )
         await self._server.start()
 
     def _takers_of(self, sends: SendRequests) -> Takers | None:
-        """What the compiled kernel takes; None if it was not built, or this store needs more."""
+        """What the compiled kernel takes; None if it was not built."""
+        if PullKernel is None:
+            return None
         runs = sends.runs()
-        return None if runs is None else Takers(runs, self.pop.ack_runs(self.topics, self.timer))
+        acks = None if runs is None else self.pop.ack_runs(self.topics, self.timer)
+        pulls = PullRuns(
+            PullKernel, self.store, self.pulls, self.topics, self.groups, self.offsets, self.clients, self.stats
+        )
+        return Takers(runs, acks, pulls)
 
     def _send_requests(self) -> SendRequests:
         config = self.settings.broker

@@ -5,11 +5,12 @@
 records, queue units, index entries and answers, to the byte, and it leaves every other message to that path.
 ``AckRuns`` does the same for acknowledgements of popped messages, and has its twin in ``broker.pop_ack``;
 ``Deliveries`` for messages that waited for a time, and has its twin in ``broker.timer_messages``.
+``PullRuns`` answers pulls that find messages, and has its twin in ``broker.pull`` and ``store.reading``.
 ``gather`` collects records for one answer, ``follow`` the units of a slot of the timer; their twins are in
 ``gathering`` and ``following``.
 
-Without the kernel everything works the same, only slower: ``SendRuns``, ``AckRuns`` and ``Deliveries`` are then
-None, and the functions the plain ones. So it is where the environment says ``ORBITMQ_KERNEL=off``.
+Without the kernel everything works the same, only slower: the types are then None, and the functions the plain
+ones. So it is where the environment says ``ORBITMQ_KERNEL=off``.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _compiled = load()
 SendRuns: type[_native.SendRuns] | None = None if _compiled is None else _compiled.SendRuns
 AckRuns: type[_native.AckRuns] | None = None if _compiled is None else _compiled.AckRuns
 Deliveries: type[_native.Deliveries] | None = None if _compiled is None else _compiled.Deliveries
+PullRuns: type[_native.PullRuns] | None = None if _compiled is None else _compiled.PullRuns
 gather = gathering.gather if _compiled is None else _compiled.gather
 follow = following.follow if _compiled is None else _compiled.follow
 
-__all__ = ["AckRuns", "Deliveries", "SendRuns", "follow", "gather"]
+__all__ = ["AckRuns", "Deliveries", "PullRuns", "SendRuns", "follow", "gather"]

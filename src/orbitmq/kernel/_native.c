@@ -11,6 +11,7 @@
 #include "lanes.h"
 #include "parking.h"
 #include "properties.h"
+#include "pulling.h"
 #include "send_header.h"
 #include "storing.h"
 
@@ -185,15 +186,6 @@ static PyObject *Runs_take(Runs *self, PyObject *const *args, Py_ssize_t count) 
 }
 
 /* The type */
-
-static int are_bytes(PyObject *parts) {
-    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(parts); n++)
-        if (!PyBytes_Check(PyTuple_GET_ITEM(parts, n))) {
-            PyErr_SetString(PyExc_TypeError, "languages and parts are bytes");
-            return 0;
-        }
-    return 1;
-}
 
 /* Address and port as they stand in message ids. */
 static PyObject *hex_text(PyObject *host) {
@@ -433,13 +425,14 @@ PyMODINIT_FUNC PyInit__native(void) {
     name_max_offset = PyUnicode_InternFromString("max_offset");
     if (name_next_offset == NULL || name_end == NULL || name_max_physical == NULL || name_min_offset == NULL ||
         name_max_offset == NULL || PyType_Ready(&RunsType) < 0 ||
-        PyType_Ready(&DeliveriesType) < 0 || PyType_Ready(&AcksType) < 0)
+        PyType_Ready(&DeliveriesType) < 0 || PyType_Ready(&AcksType) < 0 || PyType_Ready(&PullsType) < 0)
         return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made == NULL) return NULL;
     if (PyModule_AddObjectRef(made, "SendRuns", (PyObject *)&RunsType) < 0 ||
         PyModule_AddObjectRef(made, "AckRuns", (PyObject *)&AcksType) < 0 ||
-        PyModule_AddObjectRef(made, "Deliveries", (PyObject *)&DeliveriesType) < 0) {
+        PyModule_AddObjectRef(made, "Deliveries", (PyObject *)&DeliveriesType) < 0 ||
+        PyModule_AddObjectRef(made, "PullRuns", (PyObject *)&PullsType) < 0) {
         Py_DECREF(made);
         return NULL;
     }

@@ -136,3 +136,55 @@ class AckRuns(Lanes):
     ) -> None: ...
     # Stores the acknowledgements that data begins with, up to the first frame that is something else.
     def take(self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, /) -> Acknowledged: ...
+
+# For each pull that was answered what its lane was given as its place, where the next one begins, number and bytes
+# of its records, how far the group has come, or -1, and the answer.
+Pulled: TypeAlias = tuple[tuple[str, str, int], int, int, int, int, bytes]
+
+# Answers pulls that find messages, from queues that have a lane.
+class PullRuns:
+    def __init__(
+        self,
+        *,
+        languages: tuple[bytes, ...],
+        json_parts: tuple[bytes, ...],
+        binary_parts: tuple[bytes, ...],
+        remark: bytes,
+        language: int,
+        version: int,
+        most: int,
+        most_bytes: int,
+        least_bytes: int,
+        copied: int,
+    ) -> None: ...
+    # The kind of pull for which the last run ended, because it has no lane: its key, and code, group, topic, queue
+    # id, flags, expression, version of the subscription and kind of expression.
+    @property
+    def missing(self) -> tuple[bytes, int, str, str, int, int, str | None, int, str | None] | None: ...
+    @property
+    def lane_count(self) -> int: ...
+    def add_lane(
+        self,
+        key: bytes,
+        queue: ConsumeQueue,
+        read: Callable[[int, int], bytes],
+        topic_sys_flag: int,
+        group_sys_flag: int,
+        place: tuple[str, str, int],
+        /,
+    ) -> None: ...
+    # Pulls of this kind are left to the general path.
+    def close_lane(self, key: bytes, /) -> None: ...
+    def clear_lanes(self) -> None: ...
+    # Answers the pulls that data begins with, up to the first frame that is something else, and gives the size of
+    # their frames. Records are given from first to end if they are no farther than window from that end.
+    def take(
+        self,
+        data: bytes,
+        first: int,
+        end: int,
+        window: int,
+        file_size: int,
+        buffer_at: Callable[[int], Buffer | None],
+        /,
+    ) -> tuple[int, list[Pulled]]: ...

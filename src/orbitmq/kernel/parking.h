@@ -98,6 +98,15 @@ static uint8_t *put_part(uint8_t *at, PyObject *parts, Py_ssize_t number) {
     return put_text(at, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part));
 }
 
+static int are_bytes(PyObject *parts) {
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(parts); n++)
+        if (!PyBytes_Check(PyTuple_GET_ITEM(parts, n))) {
+            PyErr_SetString(PyExc_TypeError, "languages and parts are bytes");
+            return 0;
+        }
+    return 1;
+}
+
 static Py_ssize_t parts_size(PyObject *parts) {
     Py_ssize_t size = 0;
     for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(parts); n++) size += PyBytes_GET_SIZE(PyTuple_GET_ITEM(parts, n));

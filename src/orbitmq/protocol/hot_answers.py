@@ -207,11 +207,11 @@ class SendAnswers:
 class PullAnswers:
     """The answers to pulls that say where the queue stands, with or without messages."""
 
-    __slots__ = ("_binary", "_json", "_language", "_version")
+    __slots__ = ("_binary", "_json", "language", "version")
 
     def __init__(self, *, language: LanguageCode = LanguageCode.JAVA, version: int = CURRENT_VERSION) -> None:
-        self._language = int(language)
-        self._version = version
+        self.language = int(language)
+        self.version = version
         self._json = b"".join(
             (
                 b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d",',
@@ -229,6 +229,20 @@ class PullAnswers:
                 *(b"topicSysFlag", b"groupSysFlag"),
             )
         )
+
+    @property
+    def json_parts(self) -> tuple[bytes, ...]:
+        """What stands around the places of a JSON header: code, suggested broker, flags of the group, next offset,
+        greatest and smallest offset, flags of the topic, opaque and status.
+        """
+        return _around_places(self._json)
+
+    @property
+    def binary_parts(self) -> tuple[bytes, ...]:
+        """What stands around the places in the fields of a binary header: sizes and values of suggested broker,
+        next offset, smallest and greatest offset, flags of the topic and of the group.
+        """
+        return _around_places(self._binary)
 
     def encode_head(
         self,
@@ -259,7 +273,7 @@ class PullAnswers:
                 text = b"%d" % number
                 parts += (_size(text), text)
             fields = self._binary % tuple(parts)
-            return _binary_frame(code, self._language, self._version, opaque, status, fields, body_size)
+            return _binary_frame(code, self.language, self.version, opaque, status, fields, body_size)
         header = self._json % (
             code,
             suggest_broker_id,

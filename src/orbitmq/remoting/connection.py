@@ -114,6 +114,7 @@ class Connection(asyncio.Protocol):
         is_server: bool,
         remote_address: str = "",
         attributes: Mapping[str, str] | None = None,
+        taker: Taker | None = None,
     ) -> None:
         self.state: Any = None
         self.remote_address = remote_address
@@ -122,7 +123,7 @@ class Connection(asyncio.Protocol):
         self._handlers = handlers
         self._parser = FrameParser(endpoint.limits.frame_bytes)
         self._feed = self._parser.feed
-        self._taker = endpoint.taker if is_server else None
+        self._taker = taker
         self._calls = CallTable()
         self._out: list[Buffer] = []
         self._called_bytes = 0

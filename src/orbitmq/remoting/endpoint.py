@@ -12,7 +12,7 @@ from orbitmq.remoting.errors import one_sentence
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orbitmq.remoting.connection import Connection, Taker
+    from orbitmq.remoting.connection import Connection
     from orbitmq.remoting.limits import Limits
 
 log = logging.getLogger("orbitmq.remoting")
@@ -38,11 +38,9 @@ class Endpoint:
         limits: Limits,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection, Exception | None], None] | None = None,
-        taker: Taker | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.limits = limits
-        self.taker = taker
         self.opaques = OpaqueCounter()
         self.connections: set[Connection] = set()
         self.opening: set[Opening] = set()

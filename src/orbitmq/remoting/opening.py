@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from orbitmq.remoting.addresses import address_of
-from orbitmq.remoting.connection import Connection, Handler
+from orbitmq.remoting.connection import Connection, Handler, Taker
 from orbitmq.remoting.errors import one_sentence
 from orbitmq.remoting.proxy_header import ProxyHeader, ProxyHeaderError, read_proxy_header
 from orbitmq.remoting.tls import ServerCertificates, TlsMode
@@ -37,13 +37,14 @@ class Entrance:
 class Arrival(asyncio.Protocol):
     """Stands in for a connection until its first bytes have told what it is."""
 
-    __slots__ = ("_begun", "_entrance", "_handlers", "_head", "_peer", "_proxy", "_since", "_transport")
+    __slots__ = ("_begun", "_entrance", "_handlers", "_head", "_peer", "_proxy", "_since", "_taker", "_transport")
 
     _transport: asyncio.Transport
 
-    def __init__(self, entrance: Entrance, handlers: dict[int, Handler]) -> None:
+    def __init__(self, entrance: Entrance, handlers: dict[int, Handler], taker: Taker | None) -> None:
         self._entrance = entrance
         self._handlers = handlers
+        self._taker = taker
         self._head = b""
         self._begun = False
         self._proxy: ProxyHeader | None = None if entrance.proxy_protocol else ProxyHeader()
@@ -128,6 +129,7 @@ class Arrival(asyncio.Protocol):
             is_server=True,
             remote_address=proxy.source or self._peer,
             attributes=proxy.attributes,
+            taker=self._taker,
         )
 
     def _hand_over(self, protocol: Connection | TlsTransport) -> None:

@@ -38,6 +38,8 @@ class Listener:
 
     Loopback unless asked otherwise: nothing is offered to a network by accident.
     """
+    taker: Taker | None = None
+    """Is shown everything before it is cut into frames."""
 
 
 class RemotingServer:
@@ -52,12 +54,10 @@ class RemotingServer:
         proxy_protocol: bool = True,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection, Exception | None], None] | None = None,
-        taker: Taker | None = None,
     ) -> None:
         """``on_open`` is called when a connection is ready for frames, ``on_close`` when it is gone; always both.
 
-        The error of ``on_close`` is None if either side closed in an orderly way. ``taker`` is shown everything
-        before it is cut into frames.
+        The error of ``on_close`` is None if either side closed in an orderly way.
         """
         self._listeners = listeners
         self._limits = limits or Limits()
@@ -65,7 +65,6 @@ class RemotingServer:
         self._proxy_protocol = proxy_protocol
         self._on_open = on_open
         self._on_close = on_close
-        self._taker = taker
         self._entrance: Entrance | None = None
         self._servers: list[asyncio.Server] = []
 
@@ -82,7 +81,7 @@ class RemotingServer:
         """Listen. Raises ListenError or TlsConfigError, and then listens nowhere."""
         assert self._entrance is None, "started already"
         certificates = ServerCertificates(self._tls)
-        endpoint = Endpoint(self._limits, self._on_open, self._on_close, self._taker)
+        endpoint = Endpoint(self._limits, self._on_open, self._on_close)
         self._entrance = Entrance(endpoint, certificates, self._proxy_protocol)
         try:
             for listener in self._listeners:
@@ -96,7 +95,7 @@ class RemotingServer:
         handlers = {int(code): handler for code, handler in listener.handlers.items()}
         try:
             server = await asyncio.get_running_loop().create_server(
-                lambda: Arrival(entrance, handlers), listener.host, listener.port, backlog=BACKLOG
+                lambda: Arrival(entrance, handlers, listener.taker), listener.host, listener.port, backlog=BACKLOG
             )
         except OSError as error:
             where = f"{listener.host}:{listener.port}"
