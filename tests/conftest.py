@@ -1,4 +1,6 @@
-"""What holds for all rings: a test that hangs ends, and what runs in one process when there are several."""
+"""What holds for all rings: a test that hangs ends, one that leaves a client open fails, and what runs in one
+process when there are several.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from orbitmq.client.instance import _instances
+
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
 WHOLE_RINGS = ("conformance",)
 AGAIN_SECONDS = 20
@@ -26,6 +30,15 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
     if settings.method == "signal" and signal.getitimer(signal.ITIMER_REAL)[0] > 0:
         signal.setitimer(signal.ITIMER_REAL, settings.timeout, AGAIN_SECONDS)
     return told
+
+
+@pytest.fixture(autouse=True)
+def no_client_is_left_open() -> Iterator[None]:
+    """A client that nobody closed goes on in the tests after this one: this is the one that fails."""
+    before = set(_instances)
+    yield
+    left = [instance.client_id for key, instance in _instances.items() if key not in before]
+    assert not left, f"not closed: {', '.join(left)}"
 
 
 class _ByRing(LoadScopeScheduling):  # type: ignore[misc]  # it has no types

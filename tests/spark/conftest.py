@@ -35,6 +35,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(rule))
 
 
+@pytest.fixture
+def no_client_is_left_open() -> None:
+    """Not asked here: programs of Spark stay in the cluster they joined until their process ends."""
+
+
 @pytest.fixture(scope="session")
 def java_and_pyspark() -> None:
     """Skips what needs Spark where it cannot run, with the reason."""

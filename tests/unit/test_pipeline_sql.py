@@ -18,6 +18,7 @@ from orbitmq.cli.sql_text import statements
 from orbitmq.spark.pipelines.sql.errors import QueryError, missing_table, query_error
 from orbitmq.spark.pipelines.sql.plan import columns_read
 from peers.ports import free_port
+from spark_topics import close_clusters
 
 # Statements
 
@@ -231,7 +232,11 @@ def test_options_that_do_not_go_together_are_refused(arguments: tuple[str, ...],
 
 
 def test_what_cannot_be_reached_is_said_before_spark_starts(tmp_path: Any) -> None:
-    ran = run("sql", "select 1", "--nameserver", f"127.0.0.1:{free_port()}")
+    try:
+        ran = run("sql", "select 1", "--nameserver", f"127.0.0.1:{free_port()}")
+    finally:
+        # A process leaves its clusters when it ends; this one goes on.
+        close_clusters()
     assert (ran.code, ran.err.count("\n")) == (1, 1)
     ran = run("sql", "select 1", "--archive", tmp_path)
     assert ran.code == 1
