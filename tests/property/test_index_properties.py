@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from orbitmq.protocol.java import index_hashes
 from orbitmq.store import index_file
 from orbitmq.store.disk import LocalDisk
-from orbitmq.store.index_file import HEADER_SIZE, IndexFile, IndexHeader, file_size
+from orbitmq.store.index_file import IndexFile
+from orbitmq.store.index_format import HEADER_SIZE, IndexHeader, file_size
 from orbitmq.store.key_index import KeyIndex
 
 if TYPE_CHECKING:
@@ -75,25 +76,21 @@ def test_a_batch_makes_the_bytes_that_single_puts_make(
         file.inherit(previous)
         return file
 
-    one_by_one, looped, vectorised, mixed = fresh(), fresh(), fresh(), fresh()
+    one_by_one, batched, together = fresh(), fresh(), fresh()
     for key_hash, offset, timestamp in entries:
         one_by_one.put([key_hash], [offset], [timestamp])
     start = 0
     for size in [*cuts, len(entries)]:
-        batch = entries[start : start + min(size, vectorised.room)]
+        batch = entries[start : start + min(size, batched.room)]
         start += len(batch)
         if batch:
             columns = list(zip(*batch, strict=True))
-            looped._put_few(*columns)
-            vectorised._put_many(
-                np.array(columns[0], np.int32), np.array(columns[1], np.int64), np.array(columns[2], np.int64)
-            )
-    assert contents(looped) == contents(one_by_one)
-    assert contents(vectorised) == contents(one_by_one)
-    assert looped.header == vectorised.header == one_by_one.header
+            batched.put(np.array(columns[0], np.int32), np.array(columns[1], np.int64), columns[2])
+    assert contents(batched) == contents(one_by_one)
+    assert batched.header == one_by_one.header
     rows = list(zip(*entries, strict=True)) or [(), (), ()]
-    assert mixed.put(rows[0], rows[1], rows[2]) == min(len(entries), ENTRIES - 1)
-    assert contents(mixed) == contents(one_by_one)
+    assert together.put(rows[0], rows[1], rows[2]) == min(len(entries), ENTRIES - 1)
+    assert contents(together) == contents(one_by_one)
 
 
 @given(

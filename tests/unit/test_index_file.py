@@ -17,7 +17,9 @@ from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.clock import SystemClock
 from orbitmq.store.disk import LocalDisk, LocalMappedFile
 from orbitmq.store.errors import StoreDamagedError
-from orbitmq.store.index_file import FEW, IndexEntry, IndexFile, IndexHeader, file_size
+from orbitmq.store.index_entries import FEW
+from orbitmq.store.index_file import IndexFile
+from orbitmq.store.index_format import IndexEntry, IndexHeader, file_size
 from orbitmq.store.key_index import IndexHits, KeyIndex
 
 if TYPE_CHECKING:

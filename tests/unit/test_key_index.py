@@ -13,7 +13,7 @@ import pytest
 from orbitmq.protocol.java import index_hash
 from orbitmq.store.disk import LocalDisk, LocalMappedFile
 from orbitmq.store.errors import DiskFaultError, FlushFailedError, StoreDamagedError
-from orbitmq.store.index_file import file_size
+from orbitmq.store.index_format import file_size
 from orbitmq.store.key_index import IndexHits, KeyIndex
 
 if TYPE_CHECKING:

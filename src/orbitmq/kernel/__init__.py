@@ -6,11 +6,12 @@ records, queue units, index entries and answers, to the byte, and it leaves ever
 ``AckRuns`` does the same for acknowledgements of popped messages, and has its twin in ``broker.pop_ack``;
 ``Deliveries`` for messages that waited for a time, and has its twin in ``broker.timer_messages``.
 ``PullRuns`` answers pulls that find messages, and has its twin in ``broker.pull`` and ``store.reading``.
-``gather`` collects records for one answer, ``follow`` the units of a slot of the timer; their twins are in
-``gathering`` and ``following``.
+``put_entries`` puts keys into an index file and ``hash_keys`` makes hashes of them; their twins are in
+``store.index_entries``. ``gather`` collects records for one answer, ``follow`` the units of a slot of the timer;
+their twins are in ``gathering`` and ``following``.
 
-Without the kernel everything works the same, only slower: the types are then None, and the functions the plain
-ones. So it is where the environment says ``ORBITMQ_KERNEL=off``.
+Without the kernel everything works the same, only slower: what has its twin elsewhere is then None, and ``gather``
+and ``follow`` are the plain ones. So it is where the environment says ``ORBITMQ_KERNEL=off``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ SendRuns: type[_native.SendRuns] | None = None if _compiled is None else _compil
 AckRuns: type[_native.AckRuns] | None = None if _compiled is None else _compiled.AckRuns
 Deliveries: type[_native.Deliveries] | None = None if _compiled is None else _compiled.Deliveries
 PullRuns: type[_native.PullRuns] | None = None if _compiled is None else _compiled.PullRuns
+put_entries = None if _compiled is None else _compiled.put_entries
+hash_keys = None if _compiled is None else _compiled.hash_keys
 gather = gathering.gather if _compiled is None else _compiled.gather
 follow = following.follow if _compiled is None else _compiled.follow
 
-__all__ = ["AckRuns", "Deliveries", "PullRuns", "SendRuns", "follow", "gather"]
+__all__ = ["AckRuns", "Deliveries", "PullRuns", "SendRuns", "follow", "gather", "hash_keys", "put_entries"]

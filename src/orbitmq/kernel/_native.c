@@ -8,6 +8,7 @@
 #include "batches.h"
 #include "delivering.h"
 #include "gathering.h"
+#include "indexing.h"
 #include "lanes.h"
 #include "parking.h"
 #include "properties.h"
@@ -409,6 +410,8 @@ static PyTypeObject DeliveriesType = {
 static PyMethodDef functions[] = {
     {"follow", (PyCFunction)(void (*)(void))follow, METH_FASTCALL, "Follow the chain of a slot of the timer."},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, "The compiled twin of orbitmq.kernel.gathering.gather."},
+    {"hash_keys", hash_keys, METH_O, "Hashes of keys as an index has them."},
+    {"put_entries", (PyCFunction)(void (*)(void))put_entries, METH_FASTCALL, "Put entries into an index file."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -3,10 +3,15 @@ from typing import TypeAlias, type_check_only
 
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.disk import Buffer
+from orbitmq.store.index_entries import Column
 
 def gather(
     units: bytes, buffer: Buffer, base: int, end: int, most_bytes: int, copied: int, copied_each: int, /
 ) -> tuple[int, int, int, int, bytes | None] | None: ...
+def hash_keys(keys: list[bytes], /) -> bytes: ...
+def put_entries(
+    buffer: Buffer, slots: int, first: int, begin: int, hashes: Column, offsets: Column, timestamps: Column, /
+) -> int: ...
 def follow(timer_log: Buffer, base: int, position: int, skip_to: int, most: int, /) -> tuple[bytes, int, int]: ...
 
 # What a queue got: the queue, its topic and id, the queue offset of the first record, the units of all, where the

@@ -9,7 +9,8 @@ from orbitmq.store.errors import FlushFailedError
 
 if TYPE_CHECKING:
     from orbitmq.store.disk import Disk, MappedFile
-    from orbitmq.store.index_file import IndexFile, IndexHeader
+    from orbitmq.store.index_file import IndexFile
+    from orbitmq.store.index_format import IndexHeader
 
 
 @dataclasses.dataclass(slots=True, eq=False)

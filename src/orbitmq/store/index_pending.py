@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
+from array import array
 from typing import TYPE_CHECKING
-
-from orbitmq.lazily import lazy_module
-from orbitmq.store.index_file import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import numpy as np
-    import numpy.typing as npt
-
-    from orbitmq.store.index_file import Ints
-else:
-    np = lazy_module("numpy")
 
 ROUND = 8192
 """Keys put in one go; hashing pads them to the longest, so this bounds memory to some 20 MB."""
@@ -27,42 +20,39 @@ Pending = tuple[Text, int, int, Property, Property, Property]
 """Of a record: topic, offset, store timestamp, unique key, keys and tags."""
 
 
-@dataclasses.dataclass(slots=True)
+_TIMESTAMP = struct.Struct("=q")
+
+
 class Hashed:
     """Records whose keys were hashed by who stored them."""
 
-    count: int
-    hashes: bytes
-    """Of all keys, as an index has them: int32 as this machine writes them."""
-    offsets: bytes
-    """For each key that of its record: int64."""
-    timestamp: int
+    __slots__ = ("_hashes", "_offsets", "_timestamps", "count")
 
+    def __init__(self) -> None:
+        self.count = 0
+        self._hashes: list[bytes] = []
+        self._offsets: list[bytes] = []
+        self._timestamps: list[bytes] = []
 
-def hashed_first(waiting: Sequence[Pending | Hashed]) -> list[Hashed]:
-    """Those that wait hashed before the first one that does not."""
-    first = []
-    for one in waiting:
-        if not isinstance(one, Hashed):
-            break
-        first.append(one)
-    return first
+    def add(self, count: int, hashes: bytes, offsets: bytes, timestamp: int) -> None:
+        """So many more records, of one time: for all of their keys the hash and where its record is."""
+        self.count += count
+        self._hashes.append(hashes)
+        self._offsets.append(offsets)
+        self._timestamps.append(_TIMESTAMP.pack(timestamp) * (len(hashes) // 4))
+
+    def columns(self) -> tuple[array[int], array[int], array[int]]:
+        """Hashes, offsets and timestamps of all keys."""
+        hashes = array("i", b"".join(self._hashes))
+        return hashes, array("q", b"".join(self._offsets)), array("q", b"".join(self._timestamps))
 
 
 def unhashed_first(waiting: Sequence[Pending | Hashed]) -> Iterator[Pending]:
-    """The other way round."""
+    """Those that wait before the first one that is hashed."""
     for one in waiting:
         if isinstance(one, Hashed):
             return
         yield one
-
-
-def columns_of(waiting: Sequence[Hashed]) -> tuple[npt.NDArray[np.int32], Ints, Ints]:
-    """Hashes, offsets and timestamps of all keys."""
-    hashes = np.frombuffer(b"".join([one.hashes for one in waiting]), np.int32)
-    offsets = np.frombuffer(b"".join([one.offsets for one in waiting]), np.int64)
-    counts = [len(one.hashes) // 4 for one in waiting]
-    return hashes, offsets, np.repeat(np.array([one.timestamp for one in waiting], np.int64), counts)
 
 
 @dataclasses.dataclass(slots=True)
@@ -76,11 +66,9 @@ class Round:
     counts: list[int]
     """Of each record, the last the number of its keys."""
 
-    def each(self, values: list[int]) -> Sequence[int] | Ints:
+    def each(self, values: list[int]) -> array[int]:
         """For each key the value of its record."""
-        if len(self.keys) <= FEW:
-            return [value for value, count in zip(values, self.counts, strict=True) for _ in range(count)]
-        return np.repeat(np.array(values, np.int64), self.counts)
+        return array("q", [value for value, count in zip(values, self.counts, strict=True) for _ in range(count)])
 
 
 def next_round(pending: Iterable[Pending], stored_end: int, count_stored: Callable[[int], int]) -> Round:

@@ -10,7 +10,7 @@ from orbitmq.protocol.errors import ProtocolError
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.config_json import CONSUMER_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
 from orbitmq.store.errors import StoreError
-from orbitmq.store.index_file import HEADER_SIZE, IndexHeader
+from orbitmq.store.index_format import HEADER_SIZE, IndexHeader
 from orbitmq.store.readable_log import ReadableLog
 from orbitmq.store.scan import LogView, Seen, walk_past_damage
 from orbitmq.store.unit_reading import BATCH, PLAIN, UnitReader

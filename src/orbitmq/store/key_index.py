@@ -14,14 +14,17 @@ import dataclasses
 import itertools
 import operator
 import re
+from array import array
 from typing import TYPE_CHECKING
 
 from orbitmq.lazily import lazy_module
-from orbitmq.protocol.java import decode_utf8, index_hash, index_hashes
+from orbitmq.protocol.java import decode_utf8, index_hash
 from orbitmq.store.errors import DiskFaultError, FlushFailedError
-from orbitmq.store.index_file import HEADER_SIZE, IndexFile, IndexHeader, check_size
+from orbitmq.store.index_entries import hash_keys
+from orbitmq.store.index_file import IndexFile
+from orbitmq.store.index_format import HEADER_SIZE, IndexHeader, check_size
 from orbitmq.store.index_part import IndexPart, IndexSync
-from orbitmq.store.index_pending import Hashed, columns_of, hashed_first, next_round, unhashed_first
+from orbitmq.store.index_pending import Hashed, next_round, unhashed_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
 
     from orbitmq.store.clock import Clock
     from orbitmq.store.disk import Disk
-    from orbitmq.store.index_file import IndexEntry, Ints
+    from orbitmq.store.index_entries import Column, Ints
+    from orbitmq.store.index_format import IndexEntry
     from orbitmq.store.index_pending import Pending, Property, Text
 else:
     np = lazy_module("numpy")
@@ -203,9 +207,16 @@ class KeyIndex:
         """``add_many`` for records that were just stored, whose keys are hashed: an int32 and an int64 for each."""
         if len(self._pending) + self._more_pending + count > self.max_pending:
             self.flush_pending()
-        if hashes:
-            self._pending.append(Hashed(count, hashes, offsets, store_timestamp))
-            self._more_pending += count - 1
+        if not hashes:
+            return
+        pending = self._pending
+        last = pending[-1] if pending else None
+        if not isinstance(last, Hashed):
+            last = Hashed()
+            pending.append(last)
+            self._more_pending -= 1
+        last.add(count, hashes, offsets, store_timestamp)
+        self._more_pending += count
 
     @property
     def pending(self) -> int:
@@ -219,14 +230,16 @@ class KeyIndex:
         """
         pending = self._pending
         while pending:
-            if hashed := hashed_first(pending):
-                self._put(*columns_of(hashed))
-                del pending[: len(hashed)]
-                self._more_pending -= sum([one.count - 1 for one in hashed])
+            oldest = pending[0]
+            if isinstance(oldest, Hashed):
+                self._put(*oldest.columns())
+                del pending[0]
+                self._more_pending -= oldest.count - 1
                 continue
             taken = next_round(unhashed_first(pending), self.end_offset, self._count_at_end)
             if taken.keys:
-                self._put(index_hashes(taken.keys), taken.each(taken.offsets), taken.each(taken.timestamps))
+                hashes = array("i", hash_keys(taken.keys))
+                self._put(hashes, taken.each(taken.offsets), taken.each(taken.timestamps))
             del pending[: len(taken.counts)]
 
     def add_hashes(self, hashes: npt.NDArray[np.int32], offsets: Ints, store_timestamp: int) -> None:
@@ -245,9 +258,7 @@ class KeyIndex:
         if len(hashes):
             self._put(hashes, offsets, np.full(len(hashes), store_timestamp))
 
-    def _put(
-        self, hashes: npt.NDArray[np.int32], offsets: Sequence[int] | Ints, timestamps: Sequence[int] | Ints
-    ) -> None:
+    def _put(self, hashes: Column, offsets: Column, timestamps: Column) -> None:
         # All space is taken before the first byte is stored, so that a refusal leaves everything as it was.
         start = 0
         for part, share in self._make_room(len(hashes)):

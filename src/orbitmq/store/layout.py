@@ -18,7 +18,8 @@ from orbitmq.settings import ConfigError, java_key
 from orbitmq.store.config import StoreConfig, from_settings
 from orbitmq.store.config_json import TOPICS
 from orbitmq.store.errors import StoreDamagedError, StoreError
-from orbitmq.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexFile, IndexHeader, file_size
+from orbitmq.store.index_file import IndexFile
+from orbitmq.store.index_format import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, file_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,15 +15,8 @@ import numpy as np
 from orbitmq.protocol.java import decode_utf8, index_hashes
 from orbitmq.store.errors import StoreDamagedError
 from orbitmq.store.findings import Findings, Kind
-from orbitmq.store.index_file import (
-    ENTRY_SIZE,
-    ENTRY_TYPE,
-    HEADER_SIZE,
-    MAX_TIME_DIFF,
-    SLOT_SIZE,
-    IndexFile,
-    IndexHeader,
-)
+from orbitmq.store.index_file import IndexFile
+from orbitmq.store.index_format import ENTRY_SIZE, ENTRY_TYPE, HEADER_SIZE, MAX_TIME_DIFF, SLOT_SIZE, IndexHeader
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -20,7 +20,8 @@ from orbitmq.store.batch_queue import UNIT_SIZE as BATCH_UNIT_SIZE
 from orbitmq.store.batch_queue import BatchConsumeQueue
 from orbitmq.store.consume_queue import FILLER, UNIT, UNIT_SIZE, ConsumeQueue
 from orbitmq.store.disk import LocalDisk
-from orbitmq.store.index_file import IndexFile, IndexHeader
+from orbitmq.store.index_file import IndexFile
+from orbitmq.store.index_format import IndexHeader
 from orbitmq.store.unit_files import TAIL_BYTES, file_name, write_fully
 
 if TYPE_CHECKING:
