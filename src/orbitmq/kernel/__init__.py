@@ -4,7 +4,8 @@
 (``broker.send``, ``store.appending``, ``store.dispatch``): for the messages that come in numbers it makes the same
 records, queue units, index entries and answers, to the byte, and it leaves every other message to that path.
 ``AckRuns`` does the same for acknowledgements of popped messages, and has its twin in ``broker.pop_ack``;
-``Deliveries`` for messages that waited for a time, and has its twin in ``broker.timer_messages``.
+``Deliveries`` for messages that waited for a time, and has its twin in ``broker.timer_messages``; ``LogRuns`` for
+records that are in the log and in no queue yet, and has its twins in ``store.scan`` and ``store.dispatch``.
 ``PullRuns`` answers pulls that find messages, and has its twin in ``broker.pull`` and ``store.reading``.
 ``put_entries`` puts keys into an index file and ``hash_keys`` makes hashes of them; their twins are in
 ``store.index_entries``. ``gather`` collects records for one answer, ``follow`` the units of a slot of the timer;
@@ -44,10 +45,11 @@ _compiled = load()
 SendRuns: type[_native.SendRuns] | None = None if _compiled is None else _compiled.SendRuns
 AckRuns: type[_native.AckRuns] | None = None if _compiled is None else _compiled.AckRuns
 Deliveries: type[_native.Deliveries] | None = None if _compiled is None else _compiled.Deliveries
+LogRuns: type[_native.LogRuns] | None = None if _compiled is None else _compiled.LogRuns
 PullRuns: type[_native.PullRuns] | None = None if _compiled is None else _compiled.PullRuns
 put_entries = None if _compiled is None else _compiled.put_entries
 hash_keys = None if _compiled is None else _compiled.hash_keys
 gather = gathering.gather if _compiled is None else _compiled.gather
 follow = following.follow if _compiled is None else _compiled.follow
 
-__all__ = ["AckRuns", "Deliveries", "PullRuns", "SendRuns", "follow", "gather", "hash_keys", "put_entries"]
+__all__ = ["AckRuns", "Deliveries", "LogRuns", "PullRuns", "SendRuns", "follow", "gather", "hash_keys", "put_entries"]

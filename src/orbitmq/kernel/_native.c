@@ -326,6 +326,8 @@ static PyTypeObject RunsType = {
 
 /* The other types, which have less to know */
 
+#include "walking.h"
+
 static int Acks_init(Runs *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"languages", "json_parts", "store_host", "max_body", "max_properties", "is_indexing", "crc32",
                             "revive_topic", "revive_queues", "precision", "longest", NULL};
@@ -420,6 +422,7 @@ static struct PyModuleDef module = {
     .m_methods = functions};
 
 PyMODINIT_FUNC PyInit__native(void) {
+    PyTypeObject *types[] = {&RunsType, &AcksType, &DeliveriesType, &PullsType, &WalksType};
     make_crc_table();
     name_next_offset = PyUnicode_InternFromString("next_offset");
     name_end = PyUnicode_InternFromString("end");
@@ -427,17 +430,10 @@ PyMODINIT_FUNC PyInit__native(void) {
     name_min_offset = PyUnicode_InternFromString("min_offset");
     name_max_offset = PyUnicode_InternFromString("max_offset");
     if (name_next_offset == NULL || name_end == NULL || name_max_physical == NULL || name_min_offset == NULL ||
-        name_max_offset == NULL || PyType_Ready(&RunsType) < 0 ||
-        PyType_Ready(&DeliveriesType) < 0 || PyType_Ready(&AcksType) < 0 || PyType_Ready(&PullsType) < 0)
+        name_max_offset == NULL)
         return NULL;
     PyObject *made = PyModule_Create(&module);
-    if (made == NULL) return NULL;
-    if (PyModule_AddObjectRef(made, "SendRuns", (PyObject *)&RunsType) < 0 ||
-        PyModule_AddObjectRef(made, "AckRuns", (PyObject *)&AcksType) < 0 ||
-        PyModule_AddObjectRef(made, "Deliveries", (PyObject *)&DeliveriesType) < 0 ||
-        PyModule_AddObjectRef(made, "PullRuns", (PyObject *)&PullsType) < 0) {
-        Py_DECREF(made);
-        return NULL;
-    }
+    for (size_t n = 0; made != NULL && n < sizeof types / sizeof *types; n++)
+        if (PyModule_AddType(made, types[n]) < 0) Py_CLEAR(made);
     return made;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol import property_names as names
@@ -20,6 +21,7 @@ from orbitmq.store.unit_files import TAIL_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orbitmq.kernel import _native
     from orbitmq.store.batch_items import BatchItems, Ints
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.index_pending import Pending
@@ -58,8 +60,9 @@ class Dispatcher:
         """From here on records are missing in the index, because its files could not be written."""
         self.on_arrival: Callable[[Queue, int, int], None] | None = None
         """Called with queue, tags code and store timestamp when a queue has a new end."""
-        self._delays = delay_levels(config.message_delay_level)
-        self._multi_dispatch = config.enable_lmq and config.enable_multi_dispatch
+        self.delays = delay_levels(config.message_delay_level)
+        self.has_light_queues = config.enable_lmq and config.enable_multi_dispatch
+        """Whether a record may be in more queues than its own."""
 
     def dispatch(
         self,
@@ -88,7 +91,7 @@ class Dispatcher:
                 is_new = queue.put(queue_offset, offset, size, code, store_timestamp, count)
             if is_new and (not queue.is_queued or len(queue.tail) >= TAIL_BYTES or self.on_arrival is not None):
                 self._note(queue, code, store_timestamp)
-            if self._multi_dispatch and MULTI_DISPATCH in properties:
+            if self.has_light_queues and MULTI_DISPATCH in properties:
                 self._dispatch_lmq(properties, offset, size, code, store_timestamp)
         if to_index and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             self._add_to_index(topic.name, offset, store_timestamp, unique_key, keys, tags)
@@ -100,7 +103,7 @@ class Dispatcher:
             and queue_offset == queue.end
             and offset >= queue.max_physical
             and not topic.is_schedule
-            and not (self._multi_dispatch and MULTI_DISPATCH in batch)
+            and not (self.has_light_queues and MULTI_DISPATCH in batch)
         )
 
     def dispatch_batch(
@@ -170,6 +173,25 @@ class Dispatcher:
         except DiskFaultError as error:
             self.fault = error
             self.index_gap = first
+
+    def enter_walked(self, walked: _native.Walked, *, is_queued: bool) -> None:
+        """Enter records that were found together by walking the log, perhaps into the index only; see ``LogRuns``.
+
+        Errors of the disk are kept, as by ``dispatch``.
+        """
+        _, _, _, last, store_timestamp, runs, hashes, offsets, timestamps = walked
+        if is_queued:
+            self.last_offset, self.last_store_timestamp = last, store_timestamp
+        for queue, _, _, first, units, stop, code, _, _ in runs:
+            if units:
+                self.enter_run(queue, first, units, stop, code, store_timestamp)
+        if not hashes or self.index is None or self.index_gap is not None:
+            return
+        try:
+            self.index.add_columns(hashes, offsets, timestamps)
+        except DiskFaultError as error:
+            self.fault = error
+            self.index_gap = int.from_bytes(offsets[:8], sys.byteorder)
 
     def dispatch_seen(self, seen: Seen, *, to_index: bool = True) -> None:
         """Enter a record found by walking the log."""
@@ -282,7 +304,7 @@ class Dispatcher:
         level = find(properties, _DELAY)
         if level is None or not level.isdigit() or int(level) <= 0:
             return code
-        delay = self._delays.get(min(int(level), max(self._delays, default=0)))
+        delay = self.delays.get(min(int(level), max(self.delays, default=0)))
         return store_timestamp + (1000 if delay is None else delay)
 
     def _dispatch_lmq(self, properties: bytes, offset: int, size: int, code: int, store_timestamp: int) -> None:

@@ -242,21 +242,30 @@ class KeyIndex:
                 self._put(hashes, taken.each(taken.offsets), taken.each(taken.timestamps))
             del pending[: len(taken.counts)]
 
-    def add_hashes(self, hashes: npt.NDArray[np.int32], offsets: Ints, store_timestamp: int) -> None:
-        """Put many keys of records stored at one time, of which only the hashes are told and for each its record.
+    def add_hashes(self, hashes: npt.NDArray[np.int32], offsets: Ints, store_timestamp: int | Ints) -> None:
+        """Put many keys of which only the hashes are told, and for each its record and when that was stored.
 
         What was added before is put first. If the disk refuses anything, nothing of this is put.
         """
         self.flush_pending()
         stored_end = self.end_offset
+        first = 0
         if len(offsets) and int(offsets[0]) <= stored_end:
             # Records that are there already, the last of them perhaps with only the first of its keys.
             first = int(np.searchsorted(offsets, stored_end))
             of_last = int(np.searchsorted(offsets, stored_end, side="right")) - first
             first += min(of_last, self._count_at_end(stored_end)) if of_last else 0
-            hashes, offsets = hashes[first:], offsets[first:]
-        if len(hashes):
-            self._put(hashes, offsets, np.full(len(hashes), store_timestamp))
+        if first < len(hashes):
+            timestamps = (
+                np.full(len(hashes), store_timestamp) if isinstance(store_timestamp, int) else store_timestamp
+            )
+            self._put(hashes[first:], offsets[first:], timestamps[first:])
+
+    def add_columns(self, hashes: bytes, offsets: bytes, timestamps: bytes) -> None:
+        """``add_hashes`` of numbers as this machine writes them: for each key an int32 and two int64."""
+        self.add_hashes(
+            np.frombuffer(hashes, np.int32), np.frombuffer(offsets, np.int64), np.frombuffer(timestamps, np.int64)
+        )
 
     def _put(self, hashes: Column, offsets: Column, timestamps: Column) -> None:
         # All space is taken before the first byte is stored, so that a refusal leaves everything as it was.

@@ -16,6 +16,7 @@ from orbitmq.protocol.names import LMQ_PREFIX
 from orbitmq.protocol.record import MIN_RECORD_SIZE, blank, encode_record
 from orbitmq.store.dispatch import MULTI_DISPATCH
 from orbitmq.store.errors import StoreDamagedError
+from orbitmq.store.log_runs import LogRuns
 from orbitmq.store.scan import Damage, LogView, Seen, walk_past_damage
 
 if TYPE_CHECKING:
@@ -196,38 +197,65 @@ class Recovery:
         return (decode_utf8(seen.topic), seen.queue_id, seen.queue_offset) == (topic, queue_id, queue_offset)
 
     def _walk(self, report: RecoveryReport, start: int, index_start: int) -> int:
-        dispatcher = self._dispatcher
-        end = report.started_at
-        steps = walk_past_damage(
-            self._files,
-            report.started_at,
-            # After a proper close the bodies were whole; whoever reads one later checks it again.
-            check_crc=not self._clean,
-            check_property_crc=self._config.force_verify_prop_crc and not self._clean,
-            torn_from=None if self._clean else 0 if self._is_own else self._checkpoint.physic_msg_timestamp,
-            search_unwritten=not self._clean,
-        )
-        for found in steps:
-            if isinstance(found, Damage):
-                if not found.size:
+        end, newest = report.started_at, 0
+        # After a proper close the bodies were whole; whoever reads one later checks it again.
+        check_crc = not self._clean
+        check_property_crc = self._config.force_verify_prop_crc and not self._clean
+        runs = None
+        if not check_property_crc:
+            runs = LogRuns.of(
+                self._files, self._dispatcher, queued_from=start, indexed_from=index_start, check_crc=check_crc
+            )
+        while True:
+            left = sys.maxsize
+            if runs is not None:
+                run = runs.take(end)
+                report.records += run.records
+                report.newest_timestamp = run.newest or report.newest_timestamp
+                newest = run.newest or newest
+                end, left = run.end, runs.alone
+            steps = walk_past_damage(
+                self._files,
+                end,
+                check_crc=check_crc,
+                check_property_crc=check_property_crc,
+                torn_from=None if self._clean else 0 if self._is_own else self._checkpoint.physic_msg_timestamp,
+                search_unwritten=not self._clean,
+                newest=newest,
+            )
+            for found in steps:
+                if isinstance(found, Damage) and not found.size:
                     report.end_reason = found.reason
-                    break
-                report.damages.append(found)
-                self._fence(found)
+                    return end
                 end = found.offset + found.size
-                continue
-            report.records += 1
-            report.newest_timestamp = found.store_timestamp or report.newest_timestamp
-            end = found.offset + found.size
-            if not found.body_is_intact:
-                report.damages.append(Damage(found.offset, found.size, "the body fails its CRC"))
-                continue
-            self._at = found.offset
-            if found.offset >= start:
-                dispatcher.dispatch_seen(found, to_index=found.offset >= index_start)
+                if self._take(report, found, start, index_start):
+                    assert isinstance(found, Seen)
+                    newest = found.store_timestamp or newest
+                    if runs is not None:
+                        runs.learn(found)
+                left -= 1
+                if not left:
+                    break
             else:
-                dispatcher.index_seen(found)
-        return end
+                return end
+
+    def _take(self, report: RecoveryReport, found: Seen | Damage, start: int, index_start: int) -> bool:
+        """Take note of what was found; whether it is a whole record."""
+        if isinstance(found, Damage):
+            report.damages.append(found)
+            self._fence(found)
+            return False
+        report.records += 1
+        report.newest_timestamp = found.store_timestamp or report.newest_timestamp
+        if not found.body_is_intact:
+            report.damages.append(Damage(found.offset, found.size, "the body fails its CRC"))
+            return False
+        self._at = found.offset
+        if found.offset >= start:
+            self._dispatcher.dispatch_seen(found, to_index=found.offset >= index_start)
+        else:
+            self._dispatcher.index_seen(found)
+        return True
 
     def _fence(self, damage: Damage) -> None:
         """Make damage readable as one record that nobody is shown, so that every walk passes it."""

@@ -244,6 +244,7 @@ def walk_past_damage(
     check_property_crc: bool = False,
     torn_from: int | None = None,
     search_unwritten: bool = False,
+    newest: int = 0,
 ) -> Iterator[Seen | Damage]:
     """Records from ``start`` to the end of the log, stepping over damage that has whole records behind it.
 
@@ -251,8 +252,8 @@ def walk_past_damage(
     with the last file. A record whose body fails its CRC is yielded when others follow it, and otherwise it is
     the end. ``torn_from`` asks whether records stored from that time on are torn, which only a crash makes
     necessary; ``search_unwritten`` looks for records behind zeros too, which takes reading the whole file.
+    ``newest`` is when the last record before ``start`` was stored, if there is one.
     """
-    newest = 0
     bases = [base for base in files.bases if base + files.file_size > start]
     for number, base in enumerate(bases):
         view = LogView(base, files.mapped(base).buffer)
