@@ -52,4 +52,14 @@ hash_keys = None if _compiled is None else _compiled.hash_keys
 gather = gathering.gather if _compiled is None else _compiled.gather
 follow = following.follow if _compiled is None else _compiled.follow
 
-__all__ = ["AckRuns", "Deliveries", "LogRuns", "PullRuns", "SendRuns", "follow", "gather", "hash_keys", "put_entries"]
+__all__ = [
+    "AckRuns",
+    "Deliveries",
+    "LogRuns",
+    "PullRuns",
+    "SendRuns",
+    "follow",
+    "gather",
+    "hash_keys",
+    "put_entries",
+]

@@ -194,15 +194,23 @@ class PullRuns:
         /,
     ) -> tuple[int, list[Pulled]]: ...
 
-# The new position in the log's file, number of records, when the last one with a time was stored, offset and time of
-# the last one, what each queue got, and for each key in the index hash, offset and time.
+# The new position in the log's file, number of records, when the last one with a time was stored, offset and time
+# of the last one, what each queue got, and for each key in the index hash, offset and time.
 Walked: TypeAlias = tuple[int, int, int, int, int, list[Run], bytes, bytes, bytes]
 
 # Takes records of the log that belong to queues that have a lane.
 class LogRuns(Lanes):
     def __init__(self, *, is_indexing: bool, delays: tuple[int, ...], avoided: bytes | None) -> None: ...
-    # Takes the plain records that follow each other and begin between position and limit: into their queues from one
-    # offset on, and into the index from another.
+    # Takes the plain records that follow each other and begin between position and limit: into their queues from
+    # one offset on, and into the index from another.
     def take(
-        self, log: Buffer, position: int, limit: int, base: int, queued_from: int, indexed_from: int, check_crc: bool, /
+        self,
+        log: Buffer,
+        position: int,
+        limit: int,
+        base: int,
+        queued_from: int,
+        indexed_from: int,
+        check_crc: bool,
+        /,
     ) -> Walked: ...
