@@ -8,7 +8,8 @@ records, queue units, index entries and answers, to the byte, and it leaves ever
 records that are in the log and in no queue yet, and has its twins in ``store.scan`` and ``store.dispatch``.
 ``PullRuns`` answers pulls that find messages, and has its twin in ``broker.pull`` and ``store.reading``.
 ``put_entries`` puts keys into an index file and ``hash_keys`` makes hashes of them; their twins are in
-``store.index_entries``. ``gather`` collects records for one answer, ``follow`` the units of a slot of the timer;
+``store.index_entries``; those of ``is_sound`` and ``cut_entries``, for what a crash may have left, in
+``store.index_arrays``. ``gather`` collects records for one answer, ``follow`` the units of a slot of the timer;
 their twins are in ``gathering`` and ``following``.
 
 Without the kernel everything works the same, only slower: what has its twin elsewhere is then None, and ``gather``
@@ -48,6 +49,8 @@ Deliveries: type[_native.Deliveries] | None = None if _compiled is None else _co
 LogRuns: type[_native.LogRuns] | None = None if _compiled is None else _compiled.LogRuns
 PullRuns: type[_native.PullRuns] | None = None if _compiled is None else _compiled.PullRuns
 put_entries = None if _compiled is None else _compiled.put_entries
+cut_entries = None if _compiled is None else _compiled.cut_entries
+is_sound = None if _compiled is None else _compiled.is_sound
 hash_keys = None if _compiled is None else _compiled.hash_keys
 gather = gathering.gather if _compiled is None else _compiled.gather
 follow = following.follow if _compiled is None else _compiled.follow
@@ -58,8 +61,10 @@ __all__ = [
     "LogRuns",
     "PullRuns",
     "SendRuns",
+    "cut_entries",
     "follow",
     "gather",
     "hash_keys",
+    "is_sound",
     "put_entries",
 ]

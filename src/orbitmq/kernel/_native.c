@@ -8,6 +8,7 @@
 #include "batches.h"
 #include "delivering.h"
 #include "gathering.h"
+#include "index_checking.h"
 #include "indexing.h"
 #include "lanes.h"
 #include "parking.h"
@@ -413,6 +414,8 @@ static PyMethodDef functions[] = {
     {"follow", (PyCFunction)(void (*)(void))follow, METH_FASTCALL, "Follow the chain of a slot of the timer."},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, "The compiled twin of orbitmq.kernel.gathering.gather."},
     {"hash_keys", hash_keys, METH_O, "Hashes of keys as an index has them."},
+    {"is_sound", is_sound, METH_VARARGS, "Whether the slots of an index file are those that its entries make."},
+    {"cut_entries", cut_entries, METH_VARARGS, "Make the slots of an index file anew from its first entries."},
     {"put_entries", (PyCFunction)(void (*)(void))put_entries, METH_FASTCALL, "Put entries into an index file."},
     {NULL, NULL, 0, NULL},
 };

@@ -12,6 +12,17 @@ def hash_keys(keys: list[bytes], /) -> bytes: ...
 def put_entries(
     buffer: Buffer, slots: int, first: int, begin: int, hashes: Column, offsets: Column, timestamps: Column, /
 ) -> int: ...
+
+# Whether the entries of an index file before the next one make what else is in it.
+def is_sound(
+    buffer: Buffer, slots: int, next_entry: int, begin_offset: int, end_offset: int, used_slots: int, /
+) -> bool: ...
+
+# Makes the slots of an index file anew from its entries up to an offset, as long as they ascend. Gives the number
+# of the first entry that is none of them, the offset of the last one that is, and the number of slots in use.
+def cut_entries(
+    buffer: Buffer, slots: int, next_entry: int, begin_offset: int, offset: int, /
+) -> tuple[int, int, int]: ...
 def follow(timer_log: Buffer, base: int, position: int, skip_to: int, most: int, /) -> tuple[bytes, int, int]: ...
 
 # What a queue got: the queue, its topic and id, the queue offset of the first record, the units of all, where the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from orbitmq import kernel
 from orbitmq.store.index_arrays import IndexArrays
 from orbitmq.store.index_entries import as_column, put_entries
 from orbitmq.store.index_format import (
@@ -203,6 +204,21 @@ class IndexFile:
 
     def find_damage(self) -> str | None:
         """Put all entries again, in memory, and say where the file differs; None for a sound file."""
+        header = self.header
+        # What is wrong with one that is not sound is for the twin to say.
+        if (
+            kernel.is_sound is not None
+            and header.next_entry <= self.capacity
+            and kernel.is_sound(
+                self.mapped.buffer,
+                self.slot_count,
+                header.next_entry,
+                header.begin_offset,
+                header.end_offset,
+                header.used_slots,
+            )
+        ):
+            return None
         return self._arrays().find_damage()
 
     def cut_after(self, offset: int, end_timestamp: int) -> int:
@@ -211,11 +227,18 @@ class IndexFile:
 
         Entries that stay must be whole; slots, header and everything behind may be as a crash left them.
         """
+        header = self.header
         self.reserve(0)
-        self._arrays().cut_after(offset)
-        self.header.end_timestamp = min(self.header.end_timestamp, end_timestamp)
+        if kernel.cut_entries is None:
+            self._arrays().cut_after(offset)
+        else:
+            entries = min(header.next_entry, self.capacity)
+            header.next_entry, header.end_offset, header.used_slots = kernel.cut_entries(
+                self.mapped.buffer, self.slot_count, entries, header.begin_offset, offset
+            )
+        header.end_timestamp = min(header.end_timestamp, end_timestamp)
         self._store_header()
-        return self._entries_at + self.header.next_entry * ENTRY_SIZE
+        return self._entries_at + header.next_entry * ENTRY_SIZE
 
     def close(self) -> None:
         """Forget the file."""
