@@ -19,6 +19,8 @@ from orbitmq.store.index_format import HEADER_SIZE, IndexHeader, file_size
 from orbitmq.store.key_index import KeyIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orbitmq.store.disk import Buffer
 
 FOREVER = (1 << 63) - 1
@@ -41,6 +43,11 @@ class MemoryMap:
     def warm(self, start: int, end: int) -> None: ...
 
     def expect_reading(self) -> None: ...
+
+    def is_in_memory(self, start: int, end: int) -> bool:
+        return True
+
+    def fetch(self, parts: Sequence[tuple[int, int]]) -> None: ...
 
     def sync(self) -> None: ...
 

@@ -165,6 +165,34 @@ def test_many_files_are_synced_at_once(small_file_system: str) -> None:
     disk.close()
 
 
+def test_what_is_fetched_is_in_memory(tmp_path: pathlib.Path) -> None:
+    disk = LocalDisk()
+    path = str(tmp_path / "file")
+    disk.write(path, os.urandom(1 << 20))
+    disk.sync(path)
+    mapped = disk.map(path)
+    mapped.reserve(0, 1 << 20)
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    mapped.fetch([(0, 4096), (100_001, 300_001)])
+    assert mapped.is_in_memory(0, 4096)
+    assert mapped.is_in_memory(100_001, 300_001)
+    mapped.close()
+    mapped.fetch([(0, 4096)])
+    disk.close()
+
+
+def test_of_a_map_for_reading_only_nobody_can_say(tmp_path: pathlib.Path) -> None:
+    disk = LocalDisk()
+    path = str(tmp_path / "file")
+    disk.write(path, b"x" * 10_000)
+    mapped = disk.map(path, writable=False)
+    mapped.fetch([(0, 10_000)])
+    assert mapped.is_in_memory(0, 10_000)
+    mapped.close()
+    disk.close()
+
+
 @pytest.fixture
 def read_only_directory(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[str]:
     """A directory that may not be changed. Root is stopped by no permission, but by a read-only mount."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orbitmq.broker.clients import Clients
+    from orbitmq.broker.cold_pulls import ColdPulls
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.filter_data import FilterData
     from orbitmq.broker.groups import GroupTable
@@ -95,6 +96,7 @@ class PullRequests:
         filter_data: FilterData,
         stats: BrokerStats,
         now_ms: Callable[[], int],
+        cold: ColdPulls,
     ) -> None:
         self._config = config
         self._store = store
@@ -107,6 +109,7 @@ class PullRequests:
         self._filter_data = filter_data
         self._stats = stats
         self._now_ms = now_ms
+        self._cold = cold
         self.answers = PullAnswers()
         self.held = HoldTable(store, now_ms, self._answer_held, self._finds_some)
         self.priority = PullPriority(config, store, groups, clients, now_ms, self.held.end)
@@ -146,7 +149,13 @@ class PullRequests:
                 if self.priority.hold(held, group, topic_config):
                     return None
             return self._as_if_empty(header, serialize_type, topic, queue_id, offset)
-        result = self._read(topic, queue_id, offset, most, most_bytes, wanted, in_bulk=IN_BULK in header[6])
+        result = self._read(
+            topic, queue_id, offset, most, most_bytes, wanted, in_bulk=IN_BULK in header[6], may_wait=may_wait
+        )
+        if result.gap is not None:
+            pull = HeldPull(connection, header, serialize_type, topic, queue_id, offset, 0, 0, wanted, offset)
+            self._cold.wait(result.gap, functools.partial(self.held.end, pull))
+            return None
         status = result.status
         code = _CODES[status]
         if code:
@@ -196,14 +205,22 @@ class PullRequests:
         wanted: CompiledFilter | None,
         *,
         in_bulk: bool = False,
+        may_wait: bool = False,
     ) -> GetResult:
         bytes_limit = MAX_PULL_BYTES if most_bytes is None else max(most_bytes, LEAST_PULL_BYTES)
         if wanted is None:
-            return self._store.get(topic, queue_id, offset, most, bytes_limit, in_bulk=in_bulk)
+            return self._store.get(topic, queue_id, offset, most, bytes_limit, in_bulk=in_bulk, may_wait=may_wait)
         if wanted.matches_code is not None:
             # The hash alone, as RocketMQ does: of tags with the same hash the client takes the right ones.
             return self._store.get(
-                topic, queue_id, offset, most, bytes_limit, matches_code=wanted.matches_code, in_bulk=in_bulk
+                topic,
+                queue_id,
+                offset,
+                most,
+                bytes_limit,
+                matches_code=wanted.matches_code,
+                in_bulk=in_bulk,
+                may_wait=may_wait,
             )
         matches = wanted.matches_properties
         return self._store.get(
@@ -214,6 +231,7 @@ class PullRequests:
             bytes_limit,
             matches_record=lambda record: matches(properties_of(record)),
             in_bulk=in_bulk,
+            may_wait=may_wait,
         )
 
     # Checks

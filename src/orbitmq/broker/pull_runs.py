@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.pull import LEAST_PULL_BYTES
 from orbitmq.protocol.header import LANGUAGES_BY_NAME
 from orbitmq.remoting.processing import RequestRefusedError
+from orbitmq.store.cold_log import NEAR
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.reading import COPIED_MOST, GetStatus
 
@@ -71,6 +72,7 @@ class PullRuns:
             most_bytes=config.max_transfer_bytes_on_message_in_memory,
             least_bytes=LEAST_PULL_BYTES,
             copied=COPIED_MOST,
+            near=NEAR,
         )
         self._decided_by = self._all_that_decides()
 
@@ -100,7 +102,8 @@ class PullRuns:
         total = 0
         while True:
             size, pulled = self._kernel.take(
-                data, first, log.committed, reader.memory_window, log.file_size, log.files.buffer_at
+                *(data, first, log.committed, reader.memory_window),
+                *(log.file_size, log.files.buffer_at, reader.cold.gap),
             )
             for place, next_offset, count, stored, commit_offset, answer in pulled:
                 if commit_offset >= 0:

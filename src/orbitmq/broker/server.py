@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
 from orbitmq.broker.client_requests import ClientRequests
 from orbitmq.broker.clients import Clients
+from orbitmq.broker.cold_pulls import ColdPulls
 from orbitmq.broker.config_requests import ConfigRequests
 from orbitmq.broker.config_writer import ConfigWriter
 from orbitmq.broker.connection_requests import ConnectionRequests
@@ -214,9 +215,10 @@ class Broker:
         self.flow = SendFlow(config, store, clock)
         self.registration = Registration(config, self.topics, clock, ha_address=self.settings.ha_address)
         self.topics.on_change = self._topics_changed
+        self.cold_pulls = ColdPulls(store.reader.cold, self._run_blocking)
         self.pulls = PullRequests(
             config, store, self.topics, self.groups, self.offsets, self.clients, self.filters, self.stats,
-            clock.now_ms,
+            clock.now_ms, self.cold_pulls,
         )  # fmt: skip
         self.flushed_answers = FlushedAnswers(self.service, store.config.sync_flush_timeout)
         self.pop = PopService(
@@ -350,6 +352,7 @@ class Broker:
         self._is_stopping = True
         await self.registration.wipe_write_permission()
         self.pulls.held.release()
+        await self.cold_pulls.stop()
         self.pulls.priority.release()
         self.pop.release()
         for timer in self._timers:

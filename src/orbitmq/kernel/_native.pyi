@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import TypeAlias, type_check_only
 
 from orbitmq.store.consume_queue import ConsumeQueue
@@ -172,6 +172,7 @@ class PullRuns:
         most_bytes: int,
         least_bytes: int,
         copied: int,
+        near: int,
     ) -> None: ...
     # The kind of pull for which the last run ended, because it has no lane: its key, and code, group, topic, queue
     # id, flags, expression, version of the subscription and kind of expression.
@@ -193,7 +194,8 @@ class PullRuns:
     def close_lane(self, key: bytes, /) -> None: ...
     def clear_lanes(self) -> None: ...
     # Answers the pulls that data begins with, up to the first frame that is something else, and gives the size of
-    # their frames. Records are given from first to end if they are no farther than window from that end.
+    # their frames. Records are given from first to end if they are no farther than window from that end, and if
+    # gap says that nothing has to be fetched for them, or they are so near to the end that it need not be asked.
     def take(
         self,
         data: bytes,
@@ -202,6 +204,7 @@ class PullRuns:
         window: int,
         file_size: int,
         buffer_at: Callable[[int], Buffer | None],
+        gap: Callable[[bytes], Sized],
         /,
     ) -> tuple[int, list[Pulled]]: ...
 

@@ -24,14 +24,14 @@ typedef struct {
 } Pull;
 
 /* What lies in the log and may be given: from where on it was written by this process, how near to the end of the log
- * it has to be, and where files are. */
-typedef struct { int64_t first, end, window, file_size; PyObject *buffer_at; } Shelf;
+ * it has to be, and how to ask for a file, and for what of the records may have to be fetched from the disk. */
+typedef struct { int64_t first, end, window, file_size; PyObject *buffer_at, *gap; } Shelf;
 
 typedef struct {
     PyObject_HEAD
     PyObject *languages, *json_parts, *binary_parts, *remark, *lanes, *missing;
     long language, version;
-    int64_t most, most_bytes, least_bytes, copied;
+    int64_t most, most_bytes, least_bytes, copied, near;
     Pile key, head;
 } Pulls;
 
@@ -186,6 +186,15 @@ static PyObject *answer_of(Pulls *self, const Pull *pull, const uint8_t *units, 
     return answer;
 }
 
+/* 1 if none of the records has to be fetched first, 0 if one has, -1 for an error. */
+static int is_at_hand(const Pulls *self, PyObject *units, const Gathered *found, const Shelf *shelf) {
+    if (shelf->end - found->first <= self->near) return 1;
+    PyObject *gap = PyObject_CallOneArg(shelf->gap, units);
+    int is_missing = gap == NULL ? -1 : PyObject_IsTrue(gap);
+    Py_XDECREF(gap);
+    return is_missing < 0 ? -1 : !is_missing;
+}
+
 /* The entry of a pull in what take gives, or NULL; without an error it is for the general path. */
 static PyObject *take_from(Pulls *self, const Pull *pull, PyObject *lane, const Shelf *shelf) {
     Standing standing;
@@ -202,7 +211,7 @@ static PyObject *take_from(Pulls *self, const Pull *pull, PyObject *lane, const 
     const uint8_t *data = PyBytes_Check(units) ? (uint8_t *)PyBytes_AS_STRING(units) : NULL;
     if (data != NULL && find_records(data, PyBytes_GET_SIZE(units) / UNIT_SIZE, pull->most_bytes, &found) &&
         found.first >= shelf->first && found.stop <= shelf->end && shelf->end - found.first <= shelf->window &&
-        found.total <= self->copied) {
+        found.total <= self->copied && is_at_hand(self, units, &found, shelf) == 1) {
         standing.next = pull->offset + found.count;
         standing.topic_flag = PyLong_AsLongLong(PyTuple_GET_ITEM(lane, 2));
         standing.group_flag = PyLong_AsLongLong(PyTuple_GET_ITEM(lane, 3));
@@ -229,14 +238,14 @@ static PyObject *take_pull(Pulls *self, const uint8_t *header, Py_ssize_t size, 
     Py_DECREF(lane);
     return entry;
 }
-/* take(data, first, end, window, file_size, buffer_at) */
+/* take(data, first, end, window, file_size, buffer_at, gap) */
 static PyObject *Pulls_take(Pulls *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 6 || !PyBytes_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "take(data, first, end, window, file_size, buffer_at)");
+    if (count != 7 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "take(data, first, end, window, file_size, buffer_at, gap)");
         return NULL;
     }
     Shelf shelf = {PyLong_AsLongLong(args[1]), PyLong_AsLongLong(args[2]), PyLong_AsLongLong(args[3]),
-                   PyLong_AsLongLong(args[4]), args[5]};
+                   PyLong_AsLongLong(args[4]), args[5], args[6]};
     if (PyErr_Occurred()) return NULL;
     Py_CLEAR(self->missing);
     PyObject *taken = PyList_New(0);
@@ -293,13 +302,13 @@ static PyObject *Pulls_get_lane_count(Pulls *self, void *Py_UNUSED(unused)) {
 
 static int Pulls_init(Pulls *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"languages", "json_parts", "binary_parts", "remark", "language", "version", "most", "most_bytes",
-                            "least_bytes", "copied", NULL};
+                            "least_bytes", "copied", "near", NULL};
     PyObject *languages, *json_parts, *binary_parts, *remark;
-    long long most, most_bytes, least_bytes, copied;
+    long long most, most_bytes, least_bytes, copied, near;
     PyTypeObject *tuple = &PyTuple_Type;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!SllLLLL", names, tuple, &languages, tuple, &json_parts, tuple,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!SllLLLLL", names, tuple, &languages, tuple, &json_parts, tuple,
                                      &binary_parts, &remark, &self->language, &self->version, &most, &most_bytes,
-                                     &least_bytes, &copied))
+                                     &least_bytes, &copied, &near))
         return -1;
     if (!are_bytes(languages) || !are_bytes(json_parts) || !are_bytes(binary_parts)) return -1;
     if (PyTuple_GET_SIZE(json_parts) != 10 || PyTuple_GET_SIZE(binary_parts) != 13) {
@@ -317,6 +326,7 @@ static int Pulls_init(Pulls *self, PyObject *args, PyObject *keywords) {
     self->most_bytes = most_bytes;
     self->least_bytes = least_bytes;
     self->copied = copied;
+    self->near = near;
     return 0;
 }
 

@@ -39,6 +39,8 @@ SYNCFS_FROM = 512
 
 _WARMED_AT_ONCE = 1 << 20
 """Bytes of a map for one system call, during which nobody else can map or unmap anything."""
+_ASKED_AT_ONCE = 1 << 17
+"""Bytes for one request to read ahead: of more, Linux may read only so many as its disk is set to."""
 _MADV_POPULATE_READ = 22
 """Linux 5.14; Python has no name for it."""
 
@@ -87,6 +89,13 @@ class MappedFile(Protocol):
 
     def expect_reading(self) -> None:
         """Nothing is stored any more in what was reserved: from now on it is read, mostly from front to back."""
+
+    def is_in_memory(self, start: int, end: int) -> bool:
+        """Whether a part can be read without waiting for the disk; True where nobody can say."""
+
+    def fetch(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Have parts in memory before they are read, where that can be had. Blocks; safe to call from a worker
+        thread."""
 
     def sync(self) -> None:
         """Make everything stored so far durable. Blocks; safe to call from a worker thread."""
@@ -156,16 +165,25 @@ def blank_memory(size: int) -> Buffer:
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
     return libc
+
+
+def _advise_in_steps(address: int, start: int, end: int, step: int, advice: int) -> None:
+    """Not by mmap.madvise, which keeps the interpreter lock. A kernel that does not know an advice refuses it."""
+    for at in range(start - start % mmap.PAGESIZE, end, step):
+        if _libc().madvise(address + at, min(step, end - at), advice):
+            break
 
 
 class LocalMappedFile:
     """A memory map of a local file."""
 
-    __slots__ = ("_fd", "buffer", "path", "size")
+    __slots__ = ("_fd", "_is_writable", "buffer", "path", "size")
 
     def __init__(self, path: str, *, writable: bool) -> None:
         self.path = path
+        self._is_writable = writable
         self._fd = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
         try:
             self.size = os.fstat(self._fd).st_size
@@ -192,14 +210,36 @@ class LocalMappedFile:
         # All pages together and not one by one: that takes half of the time.
         self._advise(mmap.MADV_NORMAL, start, end)
         address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-        for at in range(start - start % mmap.PAGESIZE, end, _WARMED_AT_ONCE):
-            # Not by mmap.madvise, which keeps the interpreter lock. A kernel that does not know this refuses it.
-            if _libc().madvise(address + at, min(_WARMED_AT_ONCE, end - at), _MADV_POPULATE_READ):
-                break
+        _advise_in_steps(address, start, end, _WARMED_AT_ONCE, _MADV_POPULATE_READ)
         self._advise(mmap.MADV_RANDOM, start, end)
 
     def expect_reading(self) -> None:
         self._advise(mmap.MADV_NORMAL, 0, self.size)
+
+    def is_in_memory(self, start: int, end: int) -> bool:
+        buffer = self.buffer
+        if not self._is_addressed(buffer):
+            return True
+        start -= start % mmap.PAGESIZE
+        pages = ctypes.create_string_buffer(-(-(end - start) // mmap.PAGESIZE))
+        address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        return bool(_libc().mincore(address + start, end - start, pages)) or b"\0" not in pages.raw
+
+    def fetch(self, parts: Sequence[tuple[int, int]]) -> None:
+        # Held here: the map stays until this is through, whoever closes the file meanwhile.
+        buffer = self.buffer
+        if not self._is_addressed(buffer):
+            return
+        address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        # The disk hears of everything before it is waited for.
+        for start, end in parts:
+            _advise_in_steps(address, start, end, _ASKED_AT_ONCE, mmap.MADV_WILLNEED)
+        for start, end in parts:
+            _advise_in_steps(address, start, end, _WARMED_AT_ONCE, _MADV_POPULATE_READ)
+
+    def _is_addressed(self, buffer: Buffer) -> bool:
+        """Of a map for reading only Python does not tell the address."""
+        return self._is_writable and isinstance(buffer, mmap.mmap)
 
     def _advise(self, advice: int, start: int, end: int) -> None:
         """Say how a part is used next. The first store to a page makes the kernel read it, and without this all

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.kernel import gather
 from orbitmq.protocol.message_id import decode_offset_id
+from orbitmq.store.cold_log import NEAR, ColdLog
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, UNIT_SIZE, ConsumeQueue
 from orbitmq.store.queue_ext import is_ext_address, read_ext
 from orbitmq.store.scan import LogView, Seen
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from orbitmq.store.batch_queue import BatchConsumeQueue
+    from orbitmq.store.cold_log import Range
     from orbitmq.store.commit_log import CommitLog
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.disk import Disk
@@ -71,6 +73,8 @@ class GetResult:
     size: int = 0
     behind: int = 0
     """Bytes of log between the last record read and the end: how far a reader of this queue lags."""
+    gap: list[Range] | None = None
+    """What has to be fetched first: nothing was read."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -105,6 +109,7 @@ class Reader:
         self._index = index
         self.memory_window = memory_size * config.access_message_in_memory_max_ratio // 100
         """Records this close to the end of the log count as being in memory."""
+        self.cold = ColdLog(log)
         self.checked_from = 0
         """Records at or after this offset were written by this process. Older ones are checked when read."""
 
@@ -147,10 +152,12 @@ class Reader:
         matches_code: Callable[[int], bool] | None = None,
         matches_record: Callable[[memoryview], bool] | None = None,
         in_bulk: bool = False,
+        may_wait: bool = False,
     ) -> GetResult:
         """Records of a queue from ``offset`` on, within RocketMQ's limits for one answer.
 
         ``in_bulk`` is for readers of whole queues: their limit is in bytes, also where records are not in memory.
+        With ``may_wait`` nothing is read from the disk: if that were needed, the result says so by its ``gap``.
         """
         queue = self._table.find(topic, queue_id)
         if queue is None:
@@ -169,7 +176,7 @@ class Reader:
             if (
                 matches_code is None
                 and matches_record is None
-                and self._collect_plainly(queue, result, offset, max_count, max_bytes, in_bulk)
+                and self._collect_plainly(queue, result, offset, max_count, max_bytes, in_bulk, may_wait)
             ):
                 return result
             limit = max(self._config.max_filter_message_size // UNIT_SIZE, max_count)
@@ -179,6 +186,8 @@ class Reader:
                 # The file is gone or unreadable: go on with the next one.
                 per_file = queue.file_size // UNIT_SIZE
                 result.next_begin_offset = min(high, offset - offset % per_file + per_file)
+                return result
+            if may_wait and self._has_gap(result, units[: max(max_count, 1) * UNIT_SIZE]):
                 return result
             candidates: Iterator[Candidate] = (
                 (offset + number, 1, *unit) for number, unit in enumerate(UNIT.iter_unpack(units))
@@ -198,6 +207,7 @@ class Reader:
         max_count: int,
         max_bytes: int,
         in_bulk: bool,
+        may_wait: bool,
     ) -> bool:
         """The usual case without a step for each record: all are wanted, written here, in memory and in one file.
 
@@ -212,6 +222,8 @@ class Reader:
             return False
         first = int.from_bytes(units[:8], "big")
         end = log.committed
+        if may_wait and self._has_gap(result, units):
+            return True
         if first < self.checked_from or first < log.start or (end - first > self.memory_window and not in_bulk):
             return False
         base = first - first % log.file_size
@@ -239,6 +251,12 @@ class Reader:
         result.next_begin_offset = offset + count
         result.behind = end - last
         return True
+
+    def _has_gap(self, result: GetResult, units: bytes) -> bool:
+        first = int.from_bytes(units[:8], "big")
+        if self._log.committed - first > NEAR or first < self.checked_from:
+            result.gap = self.cold.gap(units) or None
+        return result.gap is not None
 
     @staticmethod
     def _batch_candidates(queue: BatchConsumeQueue, offset: int, max_count: int) -> Iterator[Candidate]:

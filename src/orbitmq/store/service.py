@@ -252,6 +252,7 @@ class StoreService:
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:
-            # One each for the log, the queues, the next file and space in this one: none holds up another.
-            self._threads = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix="orbitmq-disk")
+            # One each for the log, the queues, the next file and space in this one, and two for what is fetched
+            # to be read: none holds up another.
+            self._threads = concurrent.futures.ThreadPoolExecutor(6, thread_name_prefix="orbitmq-disk")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -132,6 +132,13 @@ class MemoryMappedFile:
     def expect_reading(self) -> None:
         """Memory is read in any order."""
 
+    def is_in_memory(self, start: int, end: int) -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+    def fetch(self, parts: Sequence[tuple[int, int]]) -> None:
+        """There is nothing to fetch."""
+
     def sync(self) -> None:
         if self._file is None:
             raise refusal(errno.EBADF, self.path)

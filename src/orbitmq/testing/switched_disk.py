@@ -60,6 +60,12 @@ class SwitchedMap:
     def expect_reading(self) -> None:
         self._inner.expect_reading()
 
+    def is_in_memory(self, start: int, end: int) -> bool:
+        return self._inner.is_in_memory(start, end)
+
+    def fetch(self, parts: Sequence[tuple[int, int]]) -> None:
+        self._inner.fetch(parts)
+
     @_switched
     def sync(self) -> None:
         self._inner.sync()
