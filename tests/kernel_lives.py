@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,8 @@ from orbitmq.testing import MemoryDisk
 from remoting_ends import HOST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     from orbitmq.broker import Broker
@@ -103,11 +106,28 @@ class Life(NamedTuple):
     stored: list[dict[str, bytes]]
 
 
-async def _life(chunks: list[list[bytes]], more_settings: dict[str, object], then_ms: int) -> Life:
+@dataclasses.dataclass(frozen=True)
+class Earlier:
+    """What was said to another broker, which was stopped then, and what happened to its messages after that."""
+
+    chunks: list[bytes]
+    happens: Callable[[MemoryDisk], None] = lambda _: None
+
+
+async def _life(
+    earlier: Earlier | None, chunks: list[list[bytes]], more_settings: dict[str, object], then_ms: int
+) -> Life:
     disk = MemoryDisk()
+    answers = []
+    # The first message to a queue makes it.
+    first = [plain_send(topic, queue_id) for topic in TOPICS for queue_id in range(2)]
+    if earlier is not None:
+        async with running_broker(disk, store_port=PORT, **SETTINGS | more_settings) as broker:
+            answers.append(await talk(broker, first + earlier.chunks))
+        earlier.happens(disk)
+        first = []
     async with running_broker(disk, store_port=PORT, **SETTINGS | more_settings) as broker:
-        answers = []
-        for part in chunks:
+        for part in [*([one] for one in first), *chunks]:
             answers.append(await talk(broker, part))
             broker.clock.advance(10)  # type: ignore[attr-defined]
         if then_ms:
@@ -140,22 +160,24 @@ async def _settle(broker: Broker, then_ms: int) -> None:
 
 
 async def lives_of_both(
-    monkeypatch: pytest.MonkeyPatch, chunks: list[list[bytes]], then_ms: int = 0, **more_settings: object
+    monkeypatch: pytest.MonkeyPatch,
+    chunks: list[list[bytes]],
+    then_ms: int = 0,
+    earlier: Earlier | None = None,
+    **more_settings: object,
 ) -> tuple[Life, Life]:
     """The same with the compiled kernel, and without it. ``then_ms``: so much time passes at the end."""
     monkeypatch.setattr(orbitmq.broker.server, "UniqueIdFactory", Numbered)
     monkeypatch.setattr(orbitmq.broker.server, "_note_born_host", from_one_place)
-    # The first message to a queue makes it.
-    first = [[plain_send(topic, queue_id)] for topic in TOPICS for queue_id in range(2)]
     monkeypatch.setattr(orbitmq.broker.send, "Kernel", SendRuns)
     monkeypatch.setattr(orbitmq.broker.timer, "Deliveries", Deliveries)
     monkeypatch.setattr(orbitmq.broker.schedule, "Deliveries", Deliveries)
     monkeypatch.setattr(orbitmq.broker.pop_service, "Kernel", AckRuns)
     monkeypatch.setattr(orbitmq.broker.server, "PullKernel", PullRuns)
-    compiled = await _life(first + chunks, more_settings, then_ms)
+    compiled = await _life(earlier, chunks, more_settings, then_ms)
     monkeypatch.setattr(orbitmq.broker.send, "Kernel", None)
     monkeypatch.setattr(orbitmq.broker.timer, "Deliveries", None)
     monkeypatch.setattr(orbitmq.broker.schedule, "Deliveries", None)
     monkeypatch.setattr(orbitmq.broker.pop_service, "Kernel", None)
     monkeypatch.setattr(orbitmq.broker.server, "PullKernel", None)
-    return compiled, await _life(first + chunks, more_settings, then_ms)
+    return compiled, await _life(earlier, chunks, more_settings, then_ms)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from client_ends import consumer, heartbeat, subscription
-from kernel_lives import Awaited, lives_of_both, plain_send
+from kernel_lives import Awaited, Earlier, lives_of_both, plain_send
 from orbitmq.kernel import PullRuns
 from orbitmq.protocol.bodies import MessageModel
 from orbitmq.protocol.codes import LanguageCode, RequestCode, SerializeType
@@ -20,6 +20,8 @@ from orbitmq.protocol.frame import encode_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from orbitmq.testing import MemoryDisk
 
 pytestmark = pytest.mark.skipif(PullRuns is None, reason="the compiled kernel was not built: no C compiler")
 
@@ -154,11 +156,17 @@ asked = st.one_of(
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
-@given(fillings=fillings, parts=st.lists(asked, min_size=1, max_size=5), cut=st.integers(1, 3000))
+@given(
+    fillings=fillings,
+    parts=st.lists(asked, min_size=1, max_size=5),
+    cut=st.integers(1, 3000),
+    earlier=st.none() | fillings,
+)
 async def test_whatever_is_pulled_is_answered_and_counted_alike(
     fillings: list[bytes],
     parts: list[list[Callable[[int], bytes]]],
     cut: int,
+    earlier: list[bytes] | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opaques = itertools.count(1)
@@ -170,7 +178,10 @@ async def test_whatever_is_pulled_is_answered_and_counted_alike(
             continue
         chunks.append([data[:cut], data[cut:]] if cut < len(data) else [data])
     # Notices come when there is time for them.
-    compiled, general = await lives_of_both(monkeypatch, chunks, notifyConsumerIdsChangedEnable="false")
+    more = {"notifyConsumerIdsChangedEnable": "false"}
+    compiled, general = await lives_of_both(
+        monkeypatch, chunks, 0, None if earlier is None else Earlier(earlier), **more
+    )
     assert compiled.answers == general.answers
     assert compiled.counted == general.counted
     assert compiled.stored == general.stored
@@ -208,5 +219,21 @@ async def test_a_change_of_the_broker_is_heeded_by_the_next_pull(
     asked = in_one_piece(*ASKED[1:])
     chunks: list[list[bytes]] = [asked, asked, [Awaited(change(1))], asked]
     compiled, general = await lives_of_both(monkeypatch, chunks, notifyConsumerIdsChangedEnable="false")
+    assert compiled.answers == general.answers
+    assert compiled.counted == general.counted
+
+
+@given(at=st.integers(0, 1300), byte=st.integers(0, 255))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+async def test_what_was_damaged_while_no_broker_ran_is_given_by_nobody(
+    at: int, byte: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def harm(disk: MemoryDisk) -> None:
+        log = f"/messages/commitlog/{0:020}"
+        disk.write(log, disk.read(log)[:at] + bytes([byte]) + disk.read(log)[at + 1 :])
+
+    earlier = Earlier([tagged_send("orders", 0, b"one", "TagA")] * 4, harm)
+    chunks = [in_one_piece(*ASKED[1:]), in_one_piece(*ASKED[1:])]
+    compiled, general = await lives_of_both(monkeypatch, chunks, 0, earlier)
     assert compiled.answers == general.answers
     assert compiled.counted == general.counted

@@ -98,11 +98,11 @@ class PullRuns:
             self._decided_by = self._all_that_decides()
             self._kernel.clear_lanes()
         log, reader = self._log, self._reader
-        first = max(reader.checked_from, log.start)
+        first = log.start
         total = 0
         while True:
             size, pulled = self._kernel.take(
-                *(data, first, log.committed, reader.memory_window),
+                *(data, first, log.committed, reader.memory_window, reader.checked_from),
                 *(log.file_size, log.files.buffer_at, reader.cold.gap),
             )
             for place, next_offset, count, stored, commit_offset, answer in pulled:

@@ -196,12 +196,14 @@ class PullRuns:
     # Answers the pulls that data begins with, up to the first frame that is something else, and gives the size of
     # their frames. Records are given from first to end if they are no farther than window from that end, and if
     # gap says that nothing has to be fetched for them, or they are so near to the end that it need not be asked.
+    # Those before checked_from are checked.
     def take(
         self,
         data: bytes,
         first: int,
         end: int,
         window: int,
+        checked_from: int,
         file_size: int,
         buffer_at: Callable[[int], Buffer | None],
         gap: Callable[[bytes], Sized],

@@ -12,6 +12,8 @@
 #endif
 
 #define UNIT_SIZE 20 /* of a queue */
+#define BORN_HOST_V6 0x10 /* flags of records */
+#define STORE_HOST_V6 0x20
 #define PREFIX_SIZE 8 /* of a frame, in front of its header */
 #define ONEWAY 2 /* the flag of a request that gets no answer */
 

@@ -6,6 +6,7 @@
 #include "gathering.h"
 #include "parking.h"
 #include "request_header.h"
+#include "seeing.h"
 
 #define PULL_MESSAGE 11
 #define LITE_PULL_MESSAGE 361
@@ -23,9 +24,10 @@ typedef struct {
     int is_binary;
 } Pull;
 
-/* What lies in the log and may be given: from where on it was written by this process, how near to the end of the log
- * it has to be, and how to ask for a file, and for what of the records may have to be fetched from the disk. */
-typedef struct { int64_t first, end, window, file_size; PyObject *buffer_at, *gap; } Shelf;
+/* What lies in the log and may be given: from where to where, how near to the end it has to be, from where on it was
+ * written by this process and need not be checked; and how to ask for a file, and for what of the records may have to
+ * be fetched from the disk. */
+typedef struct { int64_t first, end, window, checked_from, file_size; PyObject *buffer_at, *gap; } Shelf;
 
 typedef struct {
     PyObject_HEAD
@@ -163,6 +165,19 @@ static int put_pull_head(Pulls *self, const Pull *pull, const Standing *standing
     return 0;
 }
 
+/* Whether records that an earlier process wrote are still what it wrote. */
+static int are_whole(const uint8_t *units, const Gathered *found, int64_t base, const Shelf *shelf, const Py_buffer *log) {
+    for (Py_ssize_t n = 0; n < found->count; n++) {
+        int64_t offset = (int64_t)get64(units + n * UNIT_SIZE), at = offset - base;
+        if (offset >= shelf->checked_from) break;
+        Seen seen;
+        if (at < 0 || at >= log->len || !see((uint8_t *)log->buf + at, log->len - at, offset, 1, &seen) ||
+            seen.size != get32(units + n * UNIT_SIZE + 8))
+            return 0;
+    }
+    return 1;
+}
+
 /* The whole answer; NULL with an error, or without one if this is not simple. */
 static PyObject *answer_of(Pulls *self, const Pull *pull, const uint8_t *units, const Gathered *found, const Shelf *shelf,
                            const Standing *standing) {
@@ -173,7 +188,8 @@ static PyObject *answer_of(Pulls *self, const Pull *pull, const uint8_t *units, 
     if (buffer == NULL) return NULL;
     Py_buffer log;
     if (buffer != Py_None && PyObject_GetBuffer(buffer, &log, PyBUF_SIMPLE) == 0) {
-        if (found->stop - base <= log.len && put_pull_head(self, pull, standing, found->total) == 0) {
+        if (found->stop - base <= log.len && are_whole(units, found, base, shelf, &log) &&
+            put_pull_head(self, pull, standing, found->total) == 0) {
             answer = PyBytes_FromStringAndSize(NULL, self->head.size + found->total);
             if (answer != NULL) {
                 uint8_t *out = put_text((uint8_t *)PyBytes_AS_STRING(answer), self->head.data, self->head.size);
@@ -188,7 +204,7 @@ static PyObject *answer_of(Pulls *self, const Pull *pull, const uint8_t *units, 
 
 /* 1 if none of the records has to be fetched first, 0 if one has, -1 for an error. */
 static int is_at_hand(const Pulls *self, PyObject *units, const Gathered *found, const Shelf *shelf) {
-    if (shelf->end - found->first <= self->near) return 1;
+    if (found->first >= shelf->checked_from && shelf->end - found->first <= self->near) return 1;
     PyObject *gap = PyObject_CallOneArg(shelf->gap, units);
     int is_missing = gap == NULL ? -1 : PyObject_IsTrue(gap);
     Py_XDECREF(gap);
@@ -238,14 +254,14 @@ static PyObject *take_pull(Pulls *self, const uint8_t *header, Py_ssize_t size, 
     Py_DECREF(lane);
     return entry;
 }
-/* take(data, first, end, window, file_size, buffer_at, gap) */
+/* take(data, first, end, window, checked_from, file_size, buffer_at, gap) */
 static PyObject *Pulls_take(Pulls *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 7 || !PyBytes_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "take(data, first, end, window, file_size, buffer_at, gap)");
+    if (count != 8 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "take(data, first, end, window, checked_from, file_size, buffer_at, gap)");
         return NULL;
     }
     Shelf shelf = {PyLong_AsLongLong(args[1]), PyLong_AsLongLong(args[2]), PyLong_AsLongLong(args[3]),
-                   PyLong_AsLongLong(args[4]), args[5], args[6]};
+                   PyLong_AsLongLong(args[4]), PyLong_AsLongLong(args[5]), args[6], args[7]};
     if (PyErr_Occurred()) return NULL;
     Py_CLEAR(self->missing);
     PyObject *taken = PyList_New(0);

@@ -5,8 +5,6 @@
 #include "parking.h"
 #include "properties.h"
 
-#define BORN_HOST_V6 0x10
-#define STORE_HOST_V6 0x20
 #define SHORT_BODY 512 /* up to here a table is faster than calling the library for the CRC */
 
 /* The index */
