@@ -121,7 +121,7 @@ async def test_settings_count_for_both(
     parts: list[list[bytes]], setting: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunks = [[b"".join(frames)] for frames in parts]
-    compiled, general = await lives_of_both(monkeypatch, chunks, 0, **setting)
+    compiled, general = await lives_of_both(monkeypatch, chunks, 0, None, **setting)
     assert compiled.answers == general.answers
     assert compiled.counted == general.counted
     assert compiled.stored == general.stored

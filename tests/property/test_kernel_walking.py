@@ -285,6 +285,6 @@ def test_a_body_has_the_crc_that_zlib_says(body: bytes, repeated: int) -> None:
     record[8:12] = (zlib.crc32(body) & 0x7FFFFFFF).to_bytes(4, "big")
     runs = orbitmq.kernel.LogRuns(is_indexing=False, delays=(), avoided=None)
     # Not for a queue, so that none is needed.
-    assert runs.take(record, 0, len(record), 0, 1, 1, True)[:2] == (len(record), 1)
+    assert runs.take(record, 0, len(record), 0, 1, 1, True, False)[:2] == (len(record), 1)
     record[11] ^= 1
-    assert runs.take(record, 0, len(record), 0, 1, 1, True)[:2] == (0, 0)
+    assert runs.take(record, 0, len(record), 0, 1, 1, True, False)[:2] == (0, 0)

@@ -72,9 +72,9 @@ class AckRuns:
             taken = self._append(self._kernel, data)
             if taken is None:
                 return total
-            size, count, _, answers, runs, _, _, _, settled = taken
+            size, count, _, answers, (runs, *_), _, _, _, settled = taken
             if count:
-                for _, topic, queue_id, _, units, _, _, stored, _ in runs:
+                for topic, queue_id, _, units, stored, _ in runs:
                     number = len(units) // UNIT_SIZE
                     self._stats.put(topic, queue_id, number, stored, number)
                 self._journal.end = self._store.log.end

@@ -11,6 +11,7 @@ from orbitmq.store.consume_queue import ConsumeQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orbitmq.kernel import Count
     from orbitmq.kernel._native import Lanes
     from orbitmq.store import MessageStore
     from orbitmq.store.queue_table import QueueTable
@@ -36,12 +37,24 @@ def facts_of(store: MessageStore) -> StoreFacts:
     )
 
 
-def open_lane(kernel: Lanes, queues: QueueTable, topic: str, queue_id: int, *, is_parking: bool = False) -> bool:
-    """Let the kernel fill a queue; False if it is not open, or is none that takes single messages."""
+def open_lane(
+    kernel: Lanes,
+    queues: QueueTable,
+    topic: str,
+    queue_id: int,
+    *,
+    is_parking: bool = False,
+    counter: Callable[[str, int], Count] | None = None,
+) -> bool:
+    """Let the kernel fill a queue; False if it is not open, or is none that takes single messages.
+
+    ``counter`` finds what its messages are counted by. Without one, what it gets is told.
+    """
     known = queues.topics.get(topic)
     queue = None if known is None else known.queues.get(queue_id)
     if known is None or not isinstance(queue, ConsumeQueue):
         return False
     magic = MAGIC_V2 if known.version_2 else MAGIC_V1
-    kernel.add_lane(topic, known.field, queue_id, magic, queue, is_parking)
+    count = None if counter is None else counter(topic, queue_id)
+    kernel.add_lane(topic, known.field, queue_id, magic, queue, is_parking, count)
     return True

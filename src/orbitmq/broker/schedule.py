@@ -325,8 +325,8 @@ class ScheduleService:
             done = store.appender.runs.deliver_units(lanes.kernel, units, run[count][1], first)
             if done is None:
                 break
-            delivered, _, _, queues, _, _, _ = done
-            for _, topic, queue_id, _, given, _, _, stored, _ in queues:
+            delivered, _, _, (queues, *_), _, _, _ = done
+            for topic, queue_id, _, given, stored, _ in queues:
                 self._count(level, topic, queue_id, len(given) // UNIT_SIZE, stored)
             count += delivered
             if count:

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from orbitmq.broker.topics import TopicTable
     from orbitmq.broker.transaction import Transactions
     from orbitmq.kernel._native import SendRuns as Kernel
+    from orbitmq.kernel._native import Stored
     from orbitmq.protocol.hot_answers import SendAnswers
     from orbitmq.remoting import Connection
     from orbitmq.store import MessageStore
 
-_WAITING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_HALF_TOPIC})
 _WRITTEN_BEHIND = b"REAL_", b"TIMER_", b"__transactionId__"
 """What properties must not have in them for those of waiting messages to be put behind them as they are."""
 
@@ -65,7 +65,7 @@ class SendRuns:
         self._schedule = schedule
         self._timer = timer
         self._transactions = transactions
-        self._count_put = stats.put
+        self._stats = stats
         self._flow = flow
         self._answers = answers
         self._added = added
@@ -95,8 +95,7 @@ class SendRuns:
             batch_binary=answers.batch_binary,
             delays=tuple(level.delay_ms for level in levels.values()) if is_usual else (),
         )
-        self._version = self._topics.data_version
-        self._removals = self._queues.removals
+        self._note_versions()
         self._waiting = self._kinds_of_waiting()
 
     def _kinds_of_waiting(self) -> frozenset[str]:
@@ -113,22 +112,16 @@ class SendRuns:
 
     def take(self, connection: Connection, data: bytes) -> int:
         """Store the sends that ``data`` begins with and answer them; returns how many bytes they have."""
-        if self._flow.refusal is not None:
+        if not self._may_take():
             return 0
-        if self._topics.data_version is not self._version or self._queues.removals != self._removals:
-            self._version, self._removals = self._topics.data_version, self._queues.removals
-            self._kernel.clear_lanes()
         total = 0
         while True:
-            taken = self._append(self._kernel, data, connection.state)
+            taken = self._append(self._kernel, [(data, connection.state)])
             if taken is None:
                 return total
-            size, count, _, answers, runs, _, _, _, halves = taken
+            count, [(size, _, answers)], stored = taken
             if count:
-                for _, topic, queue_id, first, units, _, _, stored, requests in runs:
-                    self._count_put(topic, queue_id, len(units) // UNIT_SIZE, stored, requests)
-                    if topic in _WAITING:
-                        self._note_waiting(topic, queue_id, first, units, halves)
+                self._note(stored)
                 if answers:
                     connection.send(answers, count)
                 total += size
@@ -136,6 +129,50 @@ class SendRuns:
             if missing is None or not self._open_lane(*missing):
                 return total
             data = data[size:]
+
+    def take_together(self, received: list[tuple[Connection, bytes]]) -> list[int]:
+        """The same for what several connections sent; how many bytes of each. No lane is opened for it."""
+        may_take = self._may_take()
+        taken = (
+            self._append(self._kernel, [(data, connection.state) for connection, data in received])
+            if may_take
+            else None
+        )
+        if taken is None:
+            return [0] * len(received)
+        count, pieces, stored = taken
+        if count:
+            self._note(stored)
+        for (connection, _), (_, number, answers) in zip(received, pieces, strict=True):
+            if answers:
+                connection.send(answers, number)
+        return [size for size, _, _ in pieces]
+
+    def _may_take(self) -> bool:
+        """Whether anything may be stored now. Lanes of what has changed are closed."""
+        if self._flow.refusal is not None:
+            return False
+        if (
+            self._topics.data_version is not self._version
+            or self._queues.removals != self._removals
+            or self._stats.forgets != self._forgets
+        ):
+            self._note_versions()
+            self._kernel.clear_lanes()
+        return True
+
+    def _note_versions(self) -> None:
+        self._version = self._topics.data_version
+        self._removals = self._queues.removals
+        self._forgets = self._stats.forgets
+
+    def _note(self, stored: Stored) -> None:
+        """Messages were stored: count them, and tell those who wait for some."""
+        _, (runs, _, _, _, nums, size), _, _, _, halves = stored
+        self._stats.counted(nums, size)
+        for topic, queue_id, first, units, run_size, requests in runs:
+            self._stats.put(topic, queue_id, len(units) // UNIT_SIZE, run_size, requests)
+            self._note_waiting(topic, queue_id, first, units, halves)
 
     def _note_waiting(
         self, topic: str, queue_id: int, first: int, units: bytes, halves: list[tuple[str, int]]
@@ -152,7 +189,9 @@ class SendRuns:
         """Let the kernel store messages for a place; False if they have to be looked at."""
         if not (topic in self._waiting if is_parking else self._is_usual(topic, queue_id)):
             return False
-        if open_lane(self._kernel, self._queues, topic, queue_id, is_parking=is_parking):
+        # What waits somewhere is told, because somebody has to hear of it.
+        counter = None if is_parking else self._stats.put_counter
+        if open_lane(self._kernel, self._queues, topic, queue_id, is_parking=is_parking, counter=counter):
             return True
         # The first message to a queue makes it, which takes more than the kernel does. One that waits elsewhere
         # needs none yet.

@@ -236,14 +236,12 @@ class Broker:
         vip = {code: handler for code, handler in handlers.items() if code not in MAIN_PORT_ONLY}
         self._server = RemotingServer(
             [
-                Listener(
-                    handlers, config.listen_port, config.bind_address, None if takers is None else takers.take
-                ),
+                Listener(handlers, config.listen_port, config.bind_address, takers),
                 Listener(
                     vip,
                     max(config.listen_port - VIP_DISTANCE, 0),
                     config.bind_address,
-                    None if takers is None else takers.without_pulls().take,
+                    None if takers is None else takers.without_pulls(),
                 ),
             ],
             limits=Limits(idle_seconds=config.server_channel_max_idle_time_seconds),

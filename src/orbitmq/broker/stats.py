@@ -78,6 +78,8 @@ class BrokerStats:
         self._system_gets: set[tuple[str, str]] = set()
         """The counters whose messages are the broker's own."""
         self._gone_system_puts = self._gone_system_gets = 0
+        self.forgets = 0
+        """How often counters of puts were dropped."""
         self.behind: dict[tuple[int, str, str], tuple[int, int]] = {}
         """GROUP_GET_FALL_SIZE and _TIME by queue id, topic and group: bytes and ms behind at the last read."""
         self.failed_puts = 0
@@ -98,13 +100,24 @@ class BrokerStats:
 
     def put(self, topic: str, queue_id: int, count: int, size: int, times: int = 1) -> None:
         """A queue got so many messages, of so many bytes in the log, so many times."""
-        try:
-            counter = self._puts[topic][queue_id]
-        except KeyError:
-            counter = self._new_put(topic, queue_id)
+        counter = self.put_counter(topic, queue_id)
         counter.times += times
         counter.nums += count
         counter.size += size
+        self.counted(count, size)
+
+    def put_counter(self, topic: str, queue_id: int) -> Counter:
+        """What counts the messages of a queue, for whoever counts them there and tells it by ``counted``.
+
+        It is not what counts them any more when ``forgets`` has changed.
+        """
+        try:
+            return self._puts[topic][queue_id]
+        except KeyError:
+            return self._new_put(topic, queue_id)
+
+    def counted(self, count: int, size: int) -> None:
+        """So many messages, of so many bytes in the log, were counted for their queues."""
         whole = self.puts
         whole.nums += count
         whole.size += size
@@ -343,6 +356,7 @@ class BrokerStats:
     def _forget_puts(self, topic: str) -> None:
         queues = self._puts.pop(topic, None)
         if queues is not None:
+            self.forgets += 1
             del self._topics[topic]
             if topic in self._system_puts:
                 self._system_puts.discard(topic)

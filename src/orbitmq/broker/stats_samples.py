@@ -11,6 +11,7 @@ import collections
 import dataclasses
 from typing import TYPE_CHECKING
 
+from orbitmq.kernel import Count
 from orbitmq.protocol.bodies import BrokerStatsItem
 from orbitmq.protocol.fastjson import java_double
 
@@ -39,10 +40,10 @@ _WIDTH = 4
 """A point is four numbers: time, times, nums, size."""
 
 
-class Counter:
+class Counter(Count):
     """Something counted on the path of every message, and what it was before."""
 
-    __slots__ = ("changed_at", "day", "hour", "minute", "nums", "size", "times")
+    __slots__ = ("changed_at", "day", "hour", "minute")
 
     def __init__(self) -> None:
         self.times = 0

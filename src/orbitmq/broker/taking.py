@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,6 +45,21 @@ class Takers:
         for taker in (self._sends, self._acks, self._pulls):
             if taker is not None:
                 taker.renew()
+
+    def take_together(self, received: list[tuple[Connection, bytes]]) -> list[int]:
+        """Take the sends that were received over several connections; how many bytes of each that was.
+
+        With one request in flight on each of many connections most of what a send costs would otherwise be what is
+        done once for a run.
+        """
+        if self._sends is None:
+            return [0] * len(received)
+        are_sends = [data.startswith(_SENDS, _HEADER_AT) for _, data in received]
+        if all(are_sends):
+            return self._sends.take_together(received)
+        sends = list(itertools.compress(received, are_sends))
+        sizes = iter(self._sends.take_together(sends) if sends else ())
+        return [next(sizes) if is_send else 0 for is_send in are_sends]
 
     def take(self, connection: Connection, data: bytes) -> tuple[int, int]:
         """Take the requests that ``data`` begins with.

@@ -52,8 +52,8 @@ class TimerRuns:
             done = self._deliver(self._lanes.kernel, waiting, *file, unit.offset, first, most_bytes - size)
             if done is None:
                 break
-            delivered, delivered_size, _, runs, _, _, _ = done
-            for _, topic, queue_id, _, units, _, _, stored, _ in runs:
+            delivered, delivered_size, _, (runs, *_), _, _, _ = done
+            for topic, queue_id, _, units, stored, _ in runs:
                 self._note(topic, queue_id, len(units) // UNIT_SIZE, stored)
             count += delivered
             size += delivered_size

@@ -10,10 +10,12 @@ records that are in the log and in no queue yet, and has its twins in ``store.sc
 ``put_entries`` puts keys into an index file and ``hash_keys`` makes hashes of them; their twins are in
 ``store.index_entries``; those of ``is_sound`` and ``cut_entries``, for what a crash may have left, in
 ``store.index_arrays``. ``gather`` collects records for one answer, ``follow`` the units of a slot of the timer;
-their twins are in ``gathering`` and ``following``.
+their twins are in ``gathering`` and ``following``. ``QueueEnd`` and ``Count`` are the numbers of a queue that all
+of this reads and changes; their twins are in ``ends``.
 
-Without the kernel everything works the same, only slower: what has its twin elsewhere is then None, and ``gather``
-and ``follow`` are the plain ones. So it is where the environment says ``ORBITMQ_KERNEL=off``.
+Without the kernel everything works the same, only slower: what has its twin elsewhere is then None, and ``gather``,
+``follow``, ``QueueEnd`` and ``Count`` are the plain ones. So it is where the environment says
+``ORBITMQ_KERNEL=off``.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from orbitmq.kernel import following, gathering
+from orbitmq.kernel import ends, following, gathering
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from orbitmq.kernel import _native
+    from orbitmq.kernel.ends import Count, QueueEnd
 
 SWITCH = "ORBITMQ_KERNEL"
 
@@ -54,12 +57,17 @@ is_sound = None if _compiled is None else _compiled.is_sound
 hash_keys = None if _compiled is None else _compiled.hash_keys
 gather = gathering.gather if _compiled is None else _compiled.gather
 follow = following.follow if _compiled is None else _compiled.follow
+if not TYPE_CHECKING:  # classes are made on these, and to whoever checks types they are always the same
+    QueueEnd = ends.QueueEnd if _compiled is None else _compiled.QueueEnd
+    Count = ends.Count if _compiled is None else _compiled.Count
 
 __all__ = [
     "AckRuns",
+    "Count",
     "Deliveries",
     "LogRuns",
     "PullRuns",
+    "QueueEnd",
     "SendRuns",
     "cut_entries",
     "follow",

@@ -7,6 +7,7 @@
 #include "acknowledging.h"
 #include "batches.h"
 #include "delivering.h"
+#include "ends.h"
 #include "gathering.h"
 #include "index_checking.h"
 #include "indexing.h"
@@ -142,47 +143,79 @@ static PyObject *take_halves(Runs *self) {
     return halves;
 }
 
-static PyObject *Runs_take(Runs *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 7) {
-        PyErr_SetString(PyExc_TypeError, "take(data, log, position, limit, base, now, born_host)");
-        return NULL;
-    }
-    Place place = {0};
-    Py_buffer log;
-    if (!PyBytes_Check(args[0]) || !PyBytes_Check(args[6])) {
+/* Take the sends that some bytes begin with; -1 for an error, else what take_one said last. */
+static int take_from_bytes(Runs *self, PyObject *data, PyObject *born_host, Place *place, Py_ssize_t *size, long long *messages) {
+    if (!PyBytes_Check(data) || !PyBytes_Check(born_host)) {
         PyErr_SetString(PyExc_TypeError, "data and born_host are bytes");
-        return NULL;
+        return -1;
     }
-    Text born_host = {(uint8_t *)PyBytes_AS_STRING(args[6]), PyBytes_GET_SIZE(args[6])};
-    if (born_host.size != 8 && born_host.size != 20) {
+    Text host = {(uint8_t *)PyBytes_AS_STRING(born_host), PyBytes_GET_SIZE(born_host)};
+    if (host.size != 8 && host.size != 20) {
         PyErr_SetString(PyExc_ValueError, "an address and port have 8 or 20 bytes");
-        return NULL;
+        return -1;
     }
-    if (begin_run(self, args + 1, &log, &place) < 0) return NULL;
-    const uint8_t *start = (uint8_t *)PyBytes_AS_STRING(args[0]), *at = start, *end = start + PyBytes_GET_SIZE(args[0]);
-    long long messages = 0;
+    const uint8_t *start = (uint8_t *)PyBytes_AS_STRING(data), *at = start, *end = start + PyBytes_GET_SIZE(data);
     int taken = 1;
+    *messages = 0;
     while (end - at >= PREFIX_SIZE) {
         uint32_t length = get32(at), word = get32(at + 4);
         Py_ssize_t header_size = word & 0xFFFFFF;
         if (length > INT32_MAX || header_size + 4 > (Py_ssize_t)length || word >> 24 > 1 || end - at - 4 < (Py_ssize_t)length) break;
         const uint8_t *body = at + PREFIX_SIZE + header_size;
         Text rest = {body, at + 4 + length - body};
-        taken = take_one(self, at + PREFIX_SIZE, header_size, word >> 24, rest, born_host, &place);
+        taken = take_one(self, at + PREFIX_SIZE, header_size, word >> 24, rest, host, place);
         if (taken != 1) break;
         at += 4 + (Py_ssize_t)length;
-        messages++;
+        ++*messages;
+    }
+    *size = at - start;
+    return taken;
+}
+
+/* What the store is told of a run of sends: position, what came to queues, keys for the index, the last record, halves. */
+static PyObject *stored_result(Runs *self, const Place *place, PyObject *halves) {
+    PyObject *entered = enter_lanes(self, 1);
+    if (entered == NULL) return NULL;
+    return Py_BuildValue("(LNNNLO)", (long long)place->position, entered, pile_bytes(&self->hashes),
+                         pile_bytes(&self->offsets), (long long)place->last_offset, halves);
+}
+
+/* take(received, log, position, limit, base, now, is_heard)
+ *
+ * What was received is a list of bytes, each with the address that it came from. Of each the sends are taken that it
+ * begins with. Returns for each how many bytes these have, how many they are, and their answers; and what is stored.
+ */
+static PyObject *Runs_take(Runs *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 7 || !PyList_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "take(received, log, position, limit, base, now, is_heard)");
+        return NULL;
+    }
+    Place place = {0};
+    Py_buffer log;
+    if (begin_run(self, args + 1, &log, &place) < 0) return NULL;
+    PyObject *received = args[0], *result = NULL, *pieces = PyList_New(PyList_GET_SIZE(received));
+    int taken = pieces == NULL ? -1 : 1;
+    for (Py_ssize_t n = 0; taken >= 0 && n < PyList_GET_SIZE(pieces); n++) {
+        PyObject *one = PyList_GET_ITEM(received, n);
+        Py_ssize_t size = 0;
+        long long messages = 0;
+        self->answers.size = 0;
+        if (!PyTuple_Check(one) || PyTuple_GET_SIZE(one) != 2) {
+            PyErr_SetString(PyExc_TypeError, "what was received is bytes, with the address that they came from");
+            taken = -1;
+            break;
+        }
+        taken = take_from_bytes(self, PyTuple_GET_ITEM(one, 0), PyTuple_GET_ITEM(one, 1), &place, &size, &messages);
+        PyObject *piece = taken < 0 ? NULL : Py_BuildValue("(nLN)", size, messages, pile_bytes(&self->answers));
+        if (piece == NULL) taken = -1;
+        else PyList_SET_ITEM(pieces, n, piece);
     }
     PyBuffer_Release(&log);
-    PyObject *result = NULL, *halves = take_halves(self);
-    if (taken >= 0 && halves != NULL) {
-        PyObject *runs = lane_runs(self);
-        if (runs != NULL)
-            result = Py_BuildValue("(nLLNNNNLO)", (Py_ssize_t)(at - start), messages, (long long)place.position,
-                                   pile_bytes(&self->answers), runs, pile_bytes(&self->hashes),
-                                   pile_bytes(&self->offsets), (long long)place.last_offset, halves);
-    }
+    PyObject *halves = take_halves(self);
+    PyObject *stored = taken < 0 || halves == NULL ? NULL : stored_result(self, &place, halves);
+    if (stored != NULL) result = Py_BuildValue("(ON)", pieces, stored);
     Py_XDECREF(halves);
+    Py_XDECREF(pieces);
     untouch(self);
     return result;
 }
@@ -299,7 +332,7 @@ static PyObject *Runs_get_missing(Runs *self, void *Py_UNUSED(unused)) {
 }
 
 static PyMethodDef Runs_methods[] = {
-    {"take", (PyCFunction)(void (*)(void))Runs_take, METH_FASTCALL, "Store the sends that data begins with."},
+    {"take", (PyCFunction)(void (*)(void))Runs_take, METH_FASTCALL, "Store the sends that what was received begins with."},
     {"add_lane", (PyCFunction)Runs_add_lane, METH_VARARGS, "Let sends to a queue be stored."},
     {"clear_lanes", (PyCFunction)Runs_clear_lanes, METH_NOARGS, "Let none be stored any more."},
     {NULL, NULL, 0, NULL},
@@ -425,16 +458,8 @@ static struct PyModuleDef module = {
     .m_methods = functions};
 
 PyMODINIT_FUNC PyInit__native(void) {
-    PyTypeObject *types[] = {&RunsType, &AcksType, &DeliveriesType, &PullsType, &WalksType};
+    PyTypeObject *types[] = {&QueueEndType, &CountType, &RunsType, &AcksType, &DeliveriesType, &PullsType, &WalksType};
     make_crc_table();
-    name_next_offset = PyUnicode_InternFromString("next_offset");
-    name_end = PyUnicode_InternFromString("end");
-    name_max_physical = PyUnicode_InternFromString("max_physical");
-    name_min_offset = PyUnicode_InternFromString("min_offset");
-    name_max_offset = PyUnicode_InternFromString("max_offset");
-    if (name_next_offset == NULL || name_end == NULL || name_max_physical == NULL || name_min_offset == NULL ||
-        name_max_offset == NULL)
-        return NULL;
     PyObject *made = PyModule_Create(&module);
     for (size_t n = 0; made != NULL && n < sizeof types / sizeof *types; n++)
         if (PyModule_AddType(made, types[n]) < 0) Py_CLEAR(made);

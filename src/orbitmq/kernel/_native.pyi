@@ -1,6 +1,7 @@
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import TypeAlias, type_check_only
 
+from orbitmq.kernel.ends import Count, QueueEnd
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.disk import Buffer
 from orbitmq.store.index_entries import Column
@@ -25,14 +26,23 @@ def cut_entries(
 ) -> tuple[int, int, int]: ...
 def follow(timer_log: Buffer, base: int, position: int, skip_to: int, most: int, /) -> tuple[bytes, int, int]: ...
 
-# What a queue got: the queue, its topic and id, the queue offset of the first record, the units of all, where the
-# last one ends in the log, the tags code of that one, the bytes of all, and in how many requests they came.
-Run: TypeAlias = tuple[ConsumeQueue, str, int, int, bytes, int, int, int, int]
+# What a queue got whose messages nobody has counted yet: its topic and id, the queue offset of the first record,
+# the units of all, their bytes, and in how many requests they came.
+Run: TypeAlias = tuple[str, int, int, bytes, int, int]
 
-# Bytes of the frames that were taken, their number, the new position in the log's file, the answers, what each
-# queue got, hash and offset for each key in the index, the offset of the last record, and topics with the number of
-# half messages for each.
-Taken: TypeAlias = tuple[int, int, int, bytes, list[Run], bytes, bytes, int, list[tuple[str, int]]]
+# What came of a run for its queues, which have their units already: such runs; queues that had nothing to write
+# before; queues whose tail is to be written out now; queues that got something, with the tags code of the last, if
+# is_heard; number and bytes of the messages that were counted.
+Entered: TypeAlias = tuple[
+    Sequence[Run], Sequence[ConsumeQueue], Sequence[ConsumeQueue], Sequence[tuple[ConsumeQueue, int]], int, int
+]
+
+# Of what one connection sent: bytes of the frames that were taken, their number, and the answers.
+Piece: TypeAlias = tuple[int, int, bytes]
+
+# The new position in the log's file, what came to the queues, hash and offset for each key in the index, the offset
+# of the last record, and topics with the number of half messages for each.
+Stored: TypeAlias = tuple[int, Entered, bytes, bytes, int, list[tuple[str, int]]]
 
 # What the types below have in common.
 @type_check_only
@@ -42,8 +52,17 @@ class Lanes:
     @property
     def missing(self) -> tuple[str, int, bool, bool] | None: ...
     # Without a queue a lane is for messages that wait elsewhere.
+    # With a counter its messages are counted there, and not told.
     def add_lane(
-        self, topic: str, field: bytes, queue_id: int, magic: int, queue: ConsumeQueue | None, is_parking: bool, /
+        self,
+        topic: str,
+        field: bytes,
+        queue_id: int,
+        magic: int,
+        queue: QueueEnd | None,
+        is_parking: bool,
+        count: Count | None = None,
+        /,
     ) -> None: ...
     def clear_lanes(self) -> None: ...
 
@@ -73,14 +92,23 @@ class SendRuns(Lanes):
         batch_json: tuple[bytes, ...],
         batch_binary: bytes,
     ) -> None: ...
-    # Stores the sends that data begins with, up to the first frame that is something else.
+    # Stores the sends that each of the bytes begins with, up to the first frame that is something else. With the
+    # bytes comes the address that sent them.
     def take(
-        self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, born_host: bytes, /
-    ) -> Taken: ...
+        self,
+        received: list[tuple[bytes, bytes]],
+        log: Buffer,
+        position: int,
+        limit: int,
+        base: int,
+        now: int,
+        is_heard: bool,
+        /,
+    ) -> tuple[list[Piece], Stored]: ...
 
-# Number of messages, sizes of the records where they waited, the new position in the log's file, what each queue
-# got, hash and offset for each key in the index, and the offset of the last record.
-Delivered: TypeAlias = tuple[int, int, int, list[Run], bytes, bytes, int]
+# Number of messages, sizes of the records where they waited, the new position in the log's file, what came to the
+# queues, hash and offset for each key in the index, and the offset of the last record.
+Delivered: TypeAlias = tuple[int, int, int, Entered, bytes, bytes, int]
 
 # Stores messages that waited for a time or a delay in queues that have a lane.
 class Deliveries(Lanes):
@@ -110,6 +138,7 @@ class Deliveries(Lanes):
         limit: int,
         base: int,
         now: int,
+        is_heard: bool,
         /,
     ) -> Delivered: ...
     # The same for delayed messages, by the units of the queue that they wait in.
@@ -125,12 +154,15 @@ class Deliveries(Lanes):
         limit: int,
         base: int,
         now: int,
+        is_heard: bool,
         /,
     ) -> Delivered: ...
 
-# As Taken, with what was settled at the end: topic, queue, group, time of the pop and number of messages.
+# Bytes of the frames that were taken, their number, the new position in the log's file, the answers, what came to
+# the queues, hash and offset for each key in the index, the offset of the last record, and what was settled: topic,
+# queue, group, time of the pop and number of messages.
 Acknowledged: TypeAlias = tuple[
-    int, int, int, bytes, list[Run], bytes, bytes, int, list[tuple[str, int, str, int, int]]
+    int, int, int, bytes, Entered, bytes, bytes, int, list[tuple[str, int, str, int, int]]
 ]
 
 # Stores acknowledgements of messages of queues that have a lane.
@@ -151,7 +183,9 @@ class AckRuns(Lanes):
         longest: int,
     ) -> None: ...
     # Stores the acknowledgements that data begins with, up to the first frame that is something else.
-    def take(self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, /) -> Acknowledged: ...
+    def take(
+        self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, is_heard: bool, /
+    ) -> Acknowledged: ...
 
 # For each pull that was answered what its lane was given as its place, where the next one begins, number and bytes
 # of its records, how far the group has come, or -1, and the answer.
@@ -183,7 +217,7 @@ class PullRuns:
     def add_lane(
         self,
         key: bytes,
-        queue: ConsumeQueue,
+        queue: QueueEnd,
         read: Callable[[int, int], bytes],
         topic_sys_flag: int,
         group_sys_flag: int,
@@ -211,8 +245,8 @@ class PullRuns:
     ) -> tuple[int, list[Pulled]]: ...
 
 # The new position in the log's file, number of records, when the last one with a time was stored, offset and time
-# of the last one, what each queue got, and for each key in the index hash, offset and time.
-Walked: TypeAlias = tuple[int, int, int, int, int, list[Run], bytes, bytes, bytes]
+# of the last one, what came to the queues, and for each key in the index hash, offset and time.
+Walked: TypeAlias = tuple[int, int, int, int, int, Entered, bytes, bytes, bytes]
 
 # Takes records of the log that belong to queues that have a lane.
 class LogRuns(Lanes):
@@ -228,5 +262,6 @@ class LogRuns(Lanes):
         queued_from: int,
         indexed_from: int,
         check_crc: bool,
+        is_heard: bool,
         /,
     ) -> Walked: ...

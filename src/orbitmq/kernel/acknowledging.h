@@ -61,14 +61,9 @@ static int read_ack(const Request *request, Ack *ack) {
            number_of(fields[ACK_OFFSET], 0, &ack->offset) && read_receipt(fields[ACK_RECEIPT], ack);
 }
 
-/* 1 if the queue has had this offset, 0 if not, -1 for an error. What it has is looked up once in a run. */
-static int has_offset(Runs *self, Lane *home, int64_t offset) {
-    if (home->run != self->run) {
-        if (attribute(home->queue, name_min_offset, &home->low) < 0 || attribute(home->queue, name_max_offset, &home->high) < 0)
-            return -1;
-        home->run = self->run;
-    }
-    return home->low <= offset && offset <= home->high;
+static int has_offset(const Lane *home, int64_t offset) {
+    const QueueEnd *queue = (QueueEnd *)home->queue;
+    return queue->min_offset <= offset && offset <= queue->end;
 }
 
 static int note_settled(Runs *self, Lane *home, const Ack *ack) {
@@ -149,8 +144,7 @@ static int acknowledge_one(Runs *self, const uint8_t *header, Py_ssize_t size, P
     const char *topic = PARKING_TOPICS[TIMED];
     Lane *lane = find_lane(self, (const uint8_t *)topic, strlen(topic), 0, 1);
     if (lane == NULL) return want_lane(self, topic, strlen(topic), 0, 1, 1);
-    int has = has_offset(self, home, ack.offset);
-    if (has <= 0) return has;
+    if (!has_offset(home, ack.offset)) return 0;
     if (write_ack(self, &ack, deliver, place->now, &record) < 0) return -1;
     int stored = store(self, lane, &record, place);
     if (stored <= 0) return stored;
@@ -172,16 +166,15 @@ static PyObject *take_settled(Runs *self) {
     return list;
 }
 
-/* take(data, log, position, limit, base, now): as SendRuns.take, with what was settled instead of half messages. */
+/* take(data, log, position, limit, base, now, is_heard): as SendRuns.take, with what was settled instead of half messages. */
 static PyObject *Acks_take(Runs *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 6 || !PyBytes_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "take(data, log, position, limit, base, now)");
+    if (count != 7 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "take(data, log, position, limit, base, now, is_heard)");
         return NULL;
     }
     Place place = {0};
     Py_buffer log;
     if (begin_run(self, args + 1, &log, &place) < 0) return NULL;
-    self->run++;
     self->settled.size = 0;
     const uint8_t *start = (uint8_t *)PyBytes_AS_STRING(args[0]), *at = start, *end = start + PyBytes_GET_SIZE(args[0]);
     long long messages = 0;
@@ -206,10 +199,10 @@ static PyObject *Acks_take(Runs *self, PyObject *const *args, Py_ssize_t count) 
     PyBuffer_Release(&log);
     PyObject *result = NULL, *settled = take_settled(self);
     if (taken >= 0 && settled != NULL) {
-        PyObject *runs = lane_runs(self);
-        if (runs != NULL)
+        PyObject *entered = enter_lanes(self, 1);
+        if (entered != NULL)
             result = Py_BuildValue("(nLLNNNNLO)", (Py_ssize_t)(at - start), messages, (long long)place.position,
-                                   pile_bytes(&self->answers), runs, pile_bytes(&self->hashes),
+                                   pile_bytes(&self->answers), entered, pile_bytes(&self->hashes),
                                    pile_bytes(&self->offsets), (long long)place.last_offset, settled);
     }
     Py_XDECREF(settled);

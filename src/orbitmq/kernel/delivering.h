@@ -124,22 +124,22 @@ static Text stamp(Runs *self, int64_t entered, int64_t now) {
 }
 
 static PyObject *delivered_result(Runs *self, int taken, long long delivered, long long size, const Place *place) {
-    PyObject *result = NULL, *runs = taken >= 0 ? lane_runs(self) : NULL;
-    if (runs != NULL)
-        result = Py_BuildValue("(LLLNNNL)", delivered, size, (long long)place->position, runs, pile_bytes(&self->hashes),
+    PyObject *result = NULL, *entered = taken >= 0 ? enter_lanes(self, 1) : NULL;
+    if (entered != NULL)
+        result = Py_BuildValue("(LLLNNNL)", delivered, size, (long long)place->position, entered, pile_bytes(&self->hashes),
                                pile_bytes(&self->offsets), (long long)place->last_offset);
     untouch(self);
     return result;
 }
 
-/* deliver_units(units, source, source_base, first, end, log, position, limit, base, now)
+/* deliver_units(units, source, source_base, first, end, log, position, limit, base, now, is_heard)
  *
  * The units are those of a queue of delayed messages that are due, their records between two offsets in one file of the
  * log. Returns what ``deliver`` does.
  */
 static PyObject *Deliveries_deliver_units(Runs *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 10 || !PyBytes_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "deliver_units(units, …) takes 10 arguments, the first of which is bytes");
+    if (count != 11 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "deliver_units(units, …) takes 11 arguments, the first of which is bytes");
         return NULL;
     }
     int64_t source_base = PyLong_AsLongLong(args[2]), first = PyLong_AsLongLong(args[3]), end = PyLong_AsLongLong(args[4]);
@@ -168,14 +168,15 @@ static PyObject *Deliveries_deliver_units(Runs *self, PyObject *const *args, Py_
     return delivered_result(self, taken, delivered, sizes, &place);
 }
 
-/* deliver(positions, timer_log, timer_base, source, source_base, first, end, most_bytes, log, position, limit, base, now)
+/* deliver(positions, timer_log, timer_base, source, source_base, first, end, most_bytes, log, position, limit, base, now,
+ * is_heard)
  *
  * The positions are of units in one file of the timer log, their records between two offsets in one file of the log.
  * Returns how many were delivered, the sizes of their records together, and the rest as SendRuns.take does.
  */
 static PyObject *Deliveries_deliver(Runs *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 13 || !PyBytes_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "deliver(positions, …) takes 13 arguments, the first of which is bytes");
+    if (count != 14 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "deliver(positions, …) takes 14 arguments, the first of which is bytes");
         return NULL;
     }
     int64_t timer_base = PyLong_AsLongLong(args[2]), source_base = PyLong_AsLongLong(args[4]);

@@ -1,10 +1,13 @@
 /* Lanes: the queues that sends may go to, and what each gets in one run. */
 #ifndef ORBITMQ_LANES_H
 #define ORBITMQ_LANES_H
-#include "bytes.h"
+#include "ends.h"
+
+#define TAIL_BYTES 4096 /* a tail of this size is to be written out */
 
 typedef struct {
     PyObject *queue; /* NULL: the place is free; None: there is no queue yet, but messages may wait for it elsewhere */
+    PyObject *count; /* what its messages are counted by, or None: whoever has the run told counts them */
     PyObject *topic;
     PyObject *field; /* the topic with its length in front, as records have it */
     Py_ssize_t topic_size;
@@ -16,7 +19,6 @@ typedef struct {
     int is_touched;
     int64_t first, next, stop, bytes, code, requests;
     int64_t halves; /* half messages for this place in one run, which are in another lane */
-    int64_t run, low, high; /* the offsets that the queue has had in this run */
     Pile units;
 } Lane;
 
@@ -28,16 +30,15 @@ typedef struct {
     Py_ssize_t touched_room, touched_count;
     PyObject *languages, *added, *store_host, *json_parts, *binary_parts, *timed_json_parts, *timed_binary_parts, *crc32;
     PyObject *delays, *broker_name, *revive_topic, *batch_json, *batch_binary, *host_text;
-    int64_t precision, longest, revive_queues, run;
+    int64_t precision, longest, revive_queues;
     long language, version;
     int64_t kept_flags;
     Py_ssize_t max_body, max_properties;
     int is_indexing;
+    int is_heard; /* whether somebody wants to hear of every queue that gets something */
     Pile answers, hashes, offsets, text, behind, half_places, settled, items;
     PyObject *missing;
 } Runs;
-
-static PyObject *name_next_offset, *name_end, *name_max_physical, *name_min_offset, *name_max_offset;
 
 static uint32_t lane_hash(const uint8_t *topic, Py_ssize_t size, int64_t queue_id, int is_parking) {
     uint64_t hash = hash_on(17 + is_parking, topic, size);
@@ -61,6 +62,7 @@ static void drop_lanes(Runs *self) {
     for (Py_ssize_t at = 0; at < self->lane_room; at++) {
         Lane *lane = &self->lanes[at];
         Py_CLEAR(lane->queue);
+        Py_CLEAR(lane->count);
         Py_CLEAR(lane->topic);
         Py_CLEAR(lane->field);
         pile_free(&lane->units);
@@ -82,11 +84,16 @@ static void place_lane(Runs *self, Lane lane) {
 }
 
 static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
-    PyObject *topic, *field, *queue;
+    PyObject *topic, *field, *queue, *counted = Py_None;
     long long queue_id;
     unsigned int magic;
     int is_parking;
-    if (!PyArg_ParseTuple(args, "USLIOp", &topic, &field, &queue_id, &magic, &queue, &is_parking)) return NULL;
+    if (!PyArg_ParseTuple(args, "USLIOp|O", &topic, &field, &queue_id, &magic, &queue, &is_parking, &counted)) return NULL;
+    if ((queue != Py_None && !PyObject_TypeCheck(queue, &QueueEndType)) ||
+        (counted != Py_None && !PyObject_TypeCheck(counted, &CountType))) {
+        PyErr_SetString(PyExc_TypeError, "a lane is for a queue with an end, and a counter, that are the kernel's");
+        return NULL;
+    }
     Py_ssize_t size;
     const uint8_t *name = (const uint8_t *)PyUnicode_AsUTF8AndSize(topic, &size);
     if (name == NULL) return NULL;
@@ -99,6 +106,7 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
         there->magic = magic;
         Py_SETREF(there->field, Py_NewRef(field));
         Py_SETREF(there->queue, Py_NewRef(queue));
+        Py_SETREF(there->count, Py_NewRef(counted));
         Py_RETURN_NONE;
     }
     if (2 * (self->lane_count + 1) > self->lane_room) {
@@ -114,6 +122,7 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     }
     Lane lane = {0};
     lane.queue = Py_NewRef(queue);
+    lane.count = Py_NewRef(counted);
     lane.topic = Py_NewRef(topic);
     lane.field = Py_NewRef(field);
     lane.topic_size = size;
@@ -127,21 +136,12 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-static int attribute(PyObject *object, PyObject *name, int64_t *value) {
-    PyObject *number = PyObject_GetAttr(object, name);
-    if (number == NULL) return -1;
-    *value = PyLong_AsLongLong(number);
-    Py_DECREF(number);
-    return *value == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
 /* 1 if the queue can take records that end up behind its last one, 0 if not, -1 for an error. */
 static int touch(Runs *self, Lane *lane, int64_t log_end) {
-    int64_t next, end, stop;
-    if (attribute(lane->queue, name_next_offset, &next) < 0 || attribute(lane->queue, name_end, &end) < 0 ||
-        attribute(lane->queue, name_max_physical, &stop) < 0)
-        return -1;
-    if (next != end || stop > log_end) return 0;
+    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    if (queue->next_offset != queue->end || queue->max_physical > log_end || queue->tail == NULL ||
+        !PyByteArray_CheckExact(queue->tail))
+        return 0;
     if (self->touched_count == self->touched_room) {
         Py_ssize_t room = self->touched_room ? 2 * self->touched_room : 64;
         Py_ssize_t *touched = PyMem_Realloc(self->touched, room * sizeof *touched);
@@ -151,7 +151,7 @@ static int touch(Runs *self, Lane *lane, int64_t log_end) {
     }
     self->touched[self->touched_count++] = lane - self->lanes;
     lane->is_touched = 1;
-    lane->first = lane->next = next;
+    lane->first = lane->next = queue->next_offset;
     lane->bytes = lane->requests = 0;
     lane->units.size = 0;
     return 1;

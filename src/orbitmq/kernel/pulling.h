@@ -3,6 +3,7 @@
  */
 #ifndef ORBITMQ_PULLING_H
 #define ORBITMQ_PULLING_H
+#include "ends.h"
 #include "gathering.h"
 #include "parking.h"
 #include "request_header.h"
@@ -211,17 +212,31 @@ static int is_at_hand(const Pulls *self, PyObject *units, const Gathered *found,
     return is_missing < 0 ? -1 : !is_missing;
 }
 
+/* Units of a queue from a number on that it has: those in its tail are at hand, for others it is asked. */
+static PyObject *units_of(const QueueEnd *queue, PyObject *read, int64_t number, int64_t most) {
+    if (number >= queue->tail_start && queue->tail != NULL && PyByteArray_CheckExact(queue->tail)) {
+        Py_ssize_t start = (number - queue->tail_start) * UNIT_SIZE, left = PyByteArray_GET_SIZE(queue->tail) - start;
+        if (left < 0) left = 0;
+        if (most > left / UNIT_SIZE) most = left / UNIT_SIZE;
+        return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(queue->tail) + start, most * UNIT_SIZE);
+    }
+    PyObject *arguments[] = {PyLong_FromLongLong(number), PyLong_FromLongLong(most)};
+    PyObject *units = arguments[0] == NULL || arguments[1] == NULL ? NULL : PyObject_Vectorcall(read, arguments, 2, NULL);
+    Py_XDECREF(arguments[0]);
+    Py_XDECREF(arguments[1]);
+    return units;
+}
+
 /* The entry of a pull in what take gives, or NULL; without an error it is for the general path. */
 static PyObject *take_from(Pulls *self, const Pull *pull, PyObject *lane, const Shelf *shelf) {
     Standing standing;
     Gathered found;
-    PyObject *queue = PyTuple_GET_ITEM(lane, 0), *read = PyTuple_GET_ITEM(lane, 1), *place = PyTuple_GET_ITEM(lane, 4);
-    if (attribute(queue, name_min_offset, &standing.low) < 0 || attribute(queue, name_end, &standing.high) < 0) return NULL;
+    const QueueEnd *queue = (QueueEnd *)PyTuple_GET_ITEM(lane, 0);
+    PyObject *place = PyTuple_GET_ITEM(lane, 4);
+    standing.low = queue->min_offset;
+    standing.high = queue->end;
     if (pull->offset < standing.low || pull->offset >= standing.high) return NULL;
-    PyObject *arguments[] = {PyLong_FromLongLong(pull->offset), PyLong_FromLongLong(pull->most)};
-    PyObject *units = arguments[0] == NULL || arguments[1] == NULL ? NULL : PyObject_Vectorcall(read, arguments, 2, NULL);
-    Py_XDECREF(arguments[0]);
-    Py_XDECREF(arguments[1]);
+    PyObject *units = units_of(queue, PyTuple_GET_ITEM(lane, 1), pull->offset, pull->most);
     if (units == NULL) return NULL;
     PyObject *entry = NULL;
     const uint8_t *data = PyBytes_Check(units) ? (uint8_t *)PyBytes_AS_STRING(units) : NULL;
@@ -289,7 +304,7 @@ static PyObject *Pulls_take(Pulls *self, PyObject *const *args, Py_ssize_t count
 static PyObject *Pulls_add_lane(Pulls *self, PyObject *args) {
     PyObject *key, *queue, *read, *place;
     long long topic_flag, group_flag;
-    if (!PyArg_ParseTuple(args, "SOOLLO", &key, &queue, &read, &topic_flag, &group_flag, &place)) return NULL;
+    if (!PyArg_ParseTuple(args, "SO!OLLO", &key, &QueueEndType, &queue, &read, &topic_flag, &group_flag, &place)) return NULL;
     PyObject *lane = Py_BuildValue("(OOLLO)", queue, read, topic_flag, group_flag, place);
     if (lane == NULL) return NULL;
     int is_set = PyDict_SetItem(self->lanes, key, lane);

@@ -167,6 +167,7 @@ static int begin_run(Runs *self, PyObject *const *where, Py_buffer *log, Place *
     place->limit = PyLong_AsLongLong(where[2]);
     place->base = PyLong_AsLongLong(where[3]);
     place->now = PyLong_AsLongLong(where[4]);
+    self->is_heard = PyObject_IsTrue(where[5]);
     if (PyErr_Occurred() || PyObject_GetBuffer(where[0], log, PyBUF_WRITABLE) < 0) return -1;
     place->log = log->buf;
     if (place->limit > log->len) place->limit = log->len;
@@ -176,19 +177,84 @@ static int begin_run(Runs *self, PyObject *const *where, Py_buffer *log, Place *
     return 0;
 }
 
-static PyObject *lane_runs(Runs *self) {
-    PyObject *runs = PyList_New(self->touched_count);
-    if (runs == NULL) return NULL;
-    for (Py_ssize_t n = 0; n < self->touched_count; n++) {
-        Lane *lane = &self->lanes[self->touched[n]];
-        PyObject *run = Py_BuildValue("(OOLLy#LLLL)", lane->queue, lane->topic, (long long)lane->queue_id,
-                                      (long long)lane->first, (char *)lane->units.data, lane->units.size,
-                                      (long long)lane->stop, (long long)lane->code, (long long)lane->bytes,
-                                      (long long)lane->requests);
-        if (run == NULL) { Py_DECREF(runs); return NULL; }
-        PyList_SET_ITEM(runs, n, run);
+/* What a run comes to for its queues */
+
+static int add_to(PyObject **list, PyObject *item) {
+    if (item == NULL) return -1;
+    if (*list == NULL) *list = PyList_New(0);
+    int is_added = *list == NULL ? -1 : PyList_Append(*list, item);
+    Py_DECREF(item);
+    return is_added;
+}
+
+static PyObject *run_of(const Lane *lane) {
+    return Py_BuildValue("(OLLy#LL)", lane->topic, (long long)lane->queue_id, (long long)lane->first,
+                         (char *)lane->units.data, lane->units.size, (long long)lane->bytes, (long long)lane->requests);
+}
+
+typedef struct { PyObject *runs, *dirtied, *full, *arrived; long long nums, size; } Entered;
+
+/* Whom this lane's queue concerns, and room for its units; -1 for an error. */
+static int prepare_lane(Runs *self, const Lane *lane, int are_told, Entered *entered) {
+    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    if (are_told && lane->count == Py_None && add_to(&entered->runs, run_of(lane)) < 0) return -1;
+    if (!queue->is_queued && add_to(&entered->dirtied, Py_NewRef(lane->queue)) < 0) return -1;
+    if (PyByteArray_GET_SIZE(queue->tail) + lane->units.size >= TAIL_BYTES &&
+        add_to(&entered->full, Py_NewRef(lane->queue)) < 0)
+        return -1;
+    if (self->is_heard && add_to(&entered->arrived, Py_BuildValue("(OL)", lane->queue, (long long)lane->code)) < 0) return -1;
+    return grow_tail(queue->tail, lane->units.size);
+}
+
+static void enter_lane(const Lane *lane, Entered *entered) {
+    QueueEnd *queue = (QueueEnd *)lane->queue;
+    char *end = PyByteArray_AS_STRING(queue->tail) + PyByteArray_GET_SIZE(queue->tail);
+    memcpy(end - lane->units.size, lane->units.data, lane->units.size);
+    queue->end = queue->next_offset = lane->next;
+    queue->max_physical = lane->stop;
+    queue->is_queued = 1;
+    if (lane->count == Py_None) return;
+    Count *count = (Count *)lane->count;
+    count->times += lane->requests;
+    count->nums += lane->next - lane->first;
+    count->size += lane->bytes;
+    entered->nums += lane->next - lane->first;
+    entered->size += lane->bytes;
+}
+
+/* Enter the units of a run into their queues; what is told of that: what queues got that are not counted here, queues
+ * that were clean, queues whose tail is to be written, those that got something if that is wanted, and the number and
+ * bytes of what was counted. NULL for an error, and then nothing was entered. */
+static PyObject *enter_lanes(Runs *self, int are_told) {
+    Entered entered = {0};
+    Py_ssize_t ready = 0;
+    PyObject *result = NULL, *none = PyTuple_New(0);
+    if (none == NULL) return NULL;
+    for (; ready < self->touched_count; ready++) {
+        const Lane *lane = &self->lanes[self->touched[ready]];
+        if (lane->units.size > 0 && prepare_lane(self, lane, are_told, &entered) < 0) break;
     }
-    return runs;
+    if (ready == self->touched_count) {
+        for (Py_ssize_t n = 0; n < ready; n++) {
+            const Lane *lane = &self->lanes[self->touched[n]];
+            if (lane->units.size > 0) enter_lane(lane, &entered);
+        }
+        result = Py_BuildValue("(OOOOLL)", entered.runs ? entered.runs : none, entered.dirtied ? entered.dirtied : none,
+                               entered.full ? entered.full : none, entered.arrived ? entered.arrived : none, entered.nums,
+                               entered.size);
+    } else {
+        while (--ready >= 0) {
+            const Lane *lane = &self->lanes[self->touched[ready]];
+            PyObject *tail = ((QueueEnd *)lane->queue)->tail;
+            if (lane->units.size > 0) PyByteArray_Resize(tail, PyByteArray_GET_SIZE(tail) - lane->units.size);
+        }
+    }
+    Py_XDECREF(entered.runs);
+    Py_XDECREF(entered.dirtied);
+    Py_XDECREF(entered.full);
+    Py_XDECREF(entered.arrived);
+    Py_DECREF(none);
+    return result;
 }
 
 #endif

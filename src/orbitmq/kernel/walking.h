@@ -80,7 +80,8 @@ static int put_seen_keys(Walks *self, uint32_t hash, const Known *known, const S
 /* 1 if the queue of a lane is as it should be before the first of its records in a run, 0 if not, -1 for an error. */
 static int begin_lane(Runs *self, Lane *lane) {
     int can = touch(self, lane, INT64_MAX);
-    return can <= 0 ? can : attribute(lane->queue, name_max_physical, &lane->stop) < 0 ? -1 : 1;
+    if (can > 0) lane->stop = ((QueueEnd *)lane->queue)->max_physical;
+    return can;
 }
 
 /* 1 if the record was taken, 0 if it is for others, -1 for an error. */
@@ -130,7 +131,8 @@ static PyObject *Walks_take(Walks *self, PyObject *args) {
     Py_buffer log;
     long long position, limit, base, queued_from, indexed_from, count = 0, newest = 0, last = -1, stored = 0;
     int check_crc, taken = 1;
-    if (!PyArg_ParseTuple(args, "y*LLLLLp", &log, &position, &limit, &base, &queued_from, &indexed_from, &check_crc))
+    if (!PyArg_ParseTuple(args, "y*LLLLLpp", &log, &position, &limit, &base, &queued_from, &indexed_from, &check_crc,
+                          &runs->is_heard))
         return NULL;
     untouch(runs);
     runs->hashes.size = runs->offsets.size = self->times.size = 0;
@@ -147,7 +149,7 @@ static PyObject *Walks_take(Walks *self, PyObject *args) {
         position += seen.size;
     }
     PyBuffer_Release(&log);
-    PyObject *queues = taken < 0 ? NULL : lane_runs(runs);
+    PyObject *queues = taken < 0 ? NULL : enter_lanes(runs, 0);
     if (queues == NULL) return NULL;
     return Py_BuildValue("(LLLLLNNNN)", position, count, newest, last, stored, queues, pile_bytes(&runs->hashes),
                          pile_bytes(&runs->offsets), pile_bytes(&self->times));

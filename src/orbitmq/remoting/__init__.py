@@ -6,7 +6,7 @@ loop and time from its clock, so that a simulator can be that loop.
 """
 
 from orbitmq.remoting.client import RemotingClient
-from orbitmq.remoting.connection import Answer, Connection, Handler, Taker
+from orbitmq.remoting.connection import Answer, Connection, Handler
 from orbitmq.remoting.errors import (
     CallTimeoutError,
     ConnectError,
@@ -21,6 +21,7 @@ from orbitmq.remoting.errors import (
 from orbitmq.remoting.limits import Limits
 from orbitmq.remoting.loops import new_event_loop, run
 from orbitmq.remoting.server import Listener, RemotingServer
+from orbitmq.remoting.taking import Taker
 from orbitmq.remoting.tls import ClientTls, ServerTls, TlsMode
 from orbitmq.remoting.writing import Buffer
 

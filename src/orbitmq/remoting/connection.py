@@ -24,6 +24,7 @@ from orbitmq.remoting.errors import (
     one_sentence,
 )
 from orbitmq.remoting.refusals import failed, not_supported
+from orbitmq.remoting.taking import MOST_TOGETHER
 from orbitmq.remoting.writing import Buffer, parts_writer
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from orbitmq.protocol.frame import Frame
     from orbitmq.protocol.header import Header
     from orbitmq.remoting.endpoint import Endpoint
+    from orbitmq.remoting.taking import Taker
 
 log = logging.getLogger("orbitmq.remoting")
 
@@ -44,11 +46,6 @@ Answer: TypeAlias = bytes | list[Buffer] | None
 
 Handler: TypeAlias = "Callable[[Connection, Header, bytes, int], Answer]"
 """Called with the connection, the header, the body and the serialize type of a request."""
-
-Taker: TypeAlias = "Callable[[Connection, bytes], tuple[int, int]]"
-"""Called with the connection and bytes that a frame begins. Takes as many whole frames off their front as it wants,
-sends the answers, and returns how many bytes these frames have, and how many more the handlers should get before it
-is asked again."""
 
 MANY_FRAMES = 128
 """So many requests or answers to one peer leave at once, and not at the end of the turn: both sides can work at the
@@ -67,7 +64,8 @@ class Connection(asyncio.Protocol):
     """Either end of a connection between two peers.
 
     ``state`` belongs to whoever owns the server or client. ``remote_address`` is the peer, or whoever is behind
-    the proxy that it says it is; ``attributes`` is what else that proxy said.
+    the proxy that it says it is; ``attributes`` is what else that proxy said. ``waits``: something that was
+    received is to be taken with that of other connections.
     """
 
     __slots__ = (
@@ -100,6 +98,7 @@ class Connection(asyncio.Protocol):
         "attributes",
         "remote_address",
         "state",
+        "waits",
     )
 
     _transport: asyncio.Transport
@@ -136,6 +135,7 @@ class Connection(asyncio.Protocol):
         self._pausing = UNWRITABLE | OWING if is_server else OWING
         self._writable: asyncio.Future[None] | None = None
         self._taking = False
+        self.waits = False
         self._draining = False
         self._closing = False
         self._closing_since = 0.0
@@ -268,6 +268,8 @@ class Connection(asyncio.Protocol):
 
     def close(self, reason: Exception | None = None) -> None:
         """Send what was answered so far, then close. ``reason`` is for the owner's ``on_close``."""
+        if self.waits:
+            self._endpoint.take_received()
         if self._closing:
             return
         self._closing = True
@@ -278,6 +280,8 @@ class Connection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Take no further requests, and close when those taken are answered."""
+        if self.waits:
+            self._endpoint.take_received()
         self._draining = True
         self._handlers = {}
         self._taker = None
@@ -306,19 +310,26 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._active = True
-        if self._taker is None:
+        taker = self._taker
+        if taker is None:
             self._cut(data)
-        else:
-            self._offer(data, self._taker)
+            return
+        if self.waits:
+            self._endpoint.take_received()
+        elif len(data) <= MOST_TOGETHER and not self._parser.pending_bytes:
+            self.waits = True
+            self._endpoint.take_soon(self, taker, data)
+            return
+        self.offer(data, taker)
 
-    def _offer(self, data: bytes, taker: Taker) -> None:
+    def offer(self, data: bytes, taker: Taker) -> None:
         """Let the taker have what it wants; the handlers get the rest."""
-        while data := self._parser.joined(data):
-            taken, others = taker(self, data)
+        while not self._closing and (data := self._parser.joined(data)):
+            taken, others = taker.take(self, data)
             stop = taken + others
             if taken < stop:
                 self._cut(data[taken:stop] if taken or stop < len(data) else data)
-            if stop >= len(data) or self._closing:
+            if stop >= len(data):
                 return
             data = data[stop:]
 
@@ -346,6 +357,8 @@ class Connection(asyncio.Protocol):
         self._wake_writers()
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self.waits:
+            self._endpoint.take_received()
         self._closing = True
         self._out.clear()
         reason = self._reason or error

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from orbitmq.remoting.connection import Connection
     from orbitmq.remoting.limits import Limits
+    from orbitmq.remoting.taking import Taker
 
 log = logging.getLogger("orbitmq.remoting")
 
@@ -48,7 +49,10 @@ class Endpoint:
         """Those that have made calls lately."""
         self._on_open = on_open
         self._on_close = on_close
+        self._received: dict[Taker, list[tuple[Connection, bytes]]] = {}
         self._unflushed: list[Connection] = []
+        self._turn_ends = False
+        """Whether the end of this turn of the loop is asked for already."""
         self._to_review: list[Connection | Opening] = []
         self._share = 0
         self._said_full = False
@@ -102,12 +106,51 @@ class Endpoint:
         return True
 
     def flush_soon(self, connection: Connection) -> None:
-        """Write out in the next turn of the loop what a connection has collected, with all others that ask."""
-        if not self._unflushed:
-            self.loop.call_soon(self._flush)
+        """Write out at the end of this turn of the loop what a connection has collected, with all others."""
+        if not self._turn_ends:
+            self._turn_ends = True
+            self.loop.call_soon(self._end_turn)
         self._unflushed.append(connection)
 
-    def _flush(self) -> None:
+    def take_soon(self, connection: Connection, taker: Taker, data: bytes) -> None:
+        """Have taken at the end of this turn of the loop what a connection received, with that of all others."""
+        if not self._turn_ends:
+            self._turn_ends = True
+            self.loop.call_soon(self._end_turn)
+        waiting = self._received.get(taker)
+        if waiting is None:
+            waiting = self._received[taker] = []
+        waiting.append((connection, data))
+
+    def take_received(self) -> None:
+        """The same now."""
+        received, self._received = self._received, {}
+        for taker, together in received.items():
+            for connection, _ in together:
+                connection.waits = False
+            try:
+                sizes = taker.take_together(together)
+            except Exception as error:
+                log.exception("what %d connections sent could not be taken", len(together))
+                for connection, _ in together:
+                    connection.abort(error)
+                continue
+            for (connection, data), size in zip(together, sizes, strict=True):
+                if size < len(data):
+                    self._offer_rest(connection, taker, data[size:])
+
+    @staticmethod
+    def _offer_rest(connection: Connection, taker: Taker, data: bytes) -> None:
+        try:
+            connection.offer(data, taker)
+        except Exception as error:
+            log.exception("what %s sent could not be taken", connection.remote_address)
+            connection.abort(error)
+
+    def _end_turn(self) -> None:
+        """Everything that came in this turn is taken, and everything that was answered leaves."""
+        self.take_received()
+        self._turn_ends = False
         unflushed, self._unflushed = self._unflushed, []
         for connection in unflushed:
             try:

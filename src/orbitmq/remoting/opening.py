@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from orbitmq.remoting.addresses import address_of
-from orbitmq.remoting.connection import Connection, Handler, Taker
+from orbitmq.remoting.connection import Connection, Handler
 from orbitmq.remoting.errors import one_sentence
 from orbitmq.remoting.proxy_header import ProxyHeader, ProxyHeaderError, read_proxy_header
 from orbitmq.remoting.tls import ServerCertificates, TlsMode
@@ -16,6 +16,7 @@ from orbitmq.remoting.tls_transport import TlsTransport
 
 if TYPE_CHECKING:
     from orbitmq.remoting.endpoint import Endpoint
+    from orbitmq.remoting.taking import Taker
 
 log = logging.getLogger("orbitmq.remoting")
 

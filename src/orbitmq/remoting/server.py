@@ -17,7 +17,8 @@ from orbitmq.remoting.tls import ServerCertificates, ServerTls
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from orbitmq.remoting.connection import Connection, Handler, Taker
+    from orbitmq.remoting.connection import Connection, Handler
+    from orbitmq.remoting.taking import Taker
 
 log = logging.getLogger("orbitmq.remoting")
 

@@ -17,6 +17,9 @@ UNIT = struct.Struct(">qiqqqhii")
 UNIT_SIZE = UNIT.size
 FILLER = bytes(UNIT_SIZE)
 
+MOST_OFFSET = (1 << 62) - 1
+"""One beyond it is damaged: queue offsets are longs in Java, and those of a batch are added to the first."""
+
 
 class BatchUnit(NamedTuple):
     """One unit: where a batch lies and which queue offsets it holds."""
@@ -38,7 +41,7 @@ class BatchUnit(NamedTuple):
 class BatchConsumeQueue(UnitFiles):
     """Units are numbered from 0 in their files; queue offsets are found by bisection on their base offset."""
 
-    __slots__ = ("is_batch", "max_physical", "min_offset", "next_offset", "queue_id", "topic")
+    __slots__ = ("is_batch", "queue_id", "topic")
 
     def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_size: int) -> None:
         super().__init__(disk, directory, UNIT_SIZE, file_size)
@@ -98,7 +101,7 @@ class BatchConsumeQueue(UnitFiles):
         if offset + size <= self.max_physical:
             return False
         max_offset = self.max_offset
-        if queue_offset < 0 or (self.end > self.first and queue_offset - max_offset > offset):
+        if not 0 <= queue_offset <= MOST_OFFSET or (self.end > self.first and queue_offset - max_offset > offset):
             return False
         if 0 < queue_offset < max_offset and self.end - self.first > 1:
             # As in a plain queue: the number of this record is damaged, or that of the one before it.

@@ -16,6 +16,9 @@ UNIT = struct.Struct(">qiq")
 """Physical offset, record size, tags code (or the address of an extension unit)."""
 UNIT_SIZE = UNIT.size
 
+MOST_UNITS = (1 << 63) // UNIT_SIZE - 1
+"""Files are named by the position of their first byte, which is a long in Java."""
+
 FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 """Stands where a queue offset has no record: in front of the first unit of a queue whose older part expired."""
@@ -28,13 +31,9 @@ Confirm = Callable[[str, int, int, int, int], bool]
 
 
 class ConsumeQueue(UnitFiles):
-    """A queue of one topic. A unit's number is its queue offset.
+    """A queue of one topic. A unit's number is its queue offset."""
 
-    ``next_offset`` is what the next append gets; ``end`` is what readers see. They differ while records wait to
-    become visible.
-    """
-
-    __slots__ = ("is_batch", "max_physical", "min_offset", "next_offset", "queue_id", "topic")
+    __slots__ = ("is_batch", "queue_id", "topic")
 
     def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_size: int) -> None:
         super().__init__(disk, directory, UNIT_SIZE, file_size)
@@ -44,7 +43,6 @@ class ConsumeQueue(UnitFiles):
         self.min_offset = 0
         self.next_offset = 0
         self.max_physical = 0
-        """Where the last record of this queue ends in the commit log."""
 
     # Opening
 
@@ -149,14 +147,14 @@ class ConsumeQueue(UnitFiles):
         The log decides. Offset 0 in a record newer than the last one means that the topic was deleted and made
         anew, so numbering starts again; one beyond the end means that records before it are damaged or gone, and
         fillers keep its number. But no CRC covers the number. One below 0, one in the middle of the queue, and
-        one so far beyond the end that the log has no room for the records between are damaged: such a record
-        gets no unit. One in a gap shows that the record behind the gap was damaged.
+        one so far beyond the end that the log or a file name has no room for what is between are damaged: such a
+        record gets no unit. One in a gap shows that the record behind the gap was damaged.
         """
         end = self.end
         if offset + size <= self.max_physical:
             return False
         if queue_offset != end:
-            if queue_offset < 0:
+            if not 0 <= queue_offset <= MOST_UNITS:
                 return False
             if end == self.first and not self.file_count and not self.tail:
                 self.start_at(queue_offset)

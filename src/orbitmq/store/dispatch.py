@@ -19,7 +19,7 @@ from orbitmq.store.scan import Seen, walk
 from orbitmq.store.unit_files import TAIL_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from orbitmq.kernel import _native
     from orbitmq.store.batch_items import BatchItems, Ints
@@ -149,6 +149,17 @@ class Dispatcher:
         queue.put_many(queue_offset, units, stop)
         self._note(queue, code, store_timestamp)
 
+    def note_entered(self, entered: _native.Entered, store_timestamp: int) -> None:
+        """Records were entered into their queues by the kernel: what else is to be done about that."""
+        _, dirtied, full, arrived, _, _ = entered
+        if dirtied:
+            self.unwritten += dirtied
+        if full:
+            self.write_queues(full)
+        if self.on_arrival is not None:
+            for queue, code in arrived:
+                self.on_arrival(queue, code, store_timestamp)
+
     def index_many(self, records: list[Pending]) -> None:
         """Enter records into the index: all that are in the log since the last one that was entered."""
         _, self.last_offset, self.last_store_timestamp, *_ = records[-1]
@@ -179,12 +190,10 @@ class Dispatcher:
 
         Errors of the disk are kept, as by ``dispatch``.
         """
-        _, _, _, last, store_timestamp, runs, hashes, offsets, timestamps = walked
+        _, _, _, last, store_timestamp, entered, hashes, offsets, timestamps = walked
         if is_queued:
             self.last_offset, self.last_store_timestamp = last, store_timestamp
-        for queue, _, _, first, units, stop, code, _, _ in runs:
-            if units:
-                self.enter_run(queue, first, units, stop, code, store_timestamp)
+        self.note_entered(entered, store_timestamp)
         if not hashes or self.index is None or self.index_gap is not None:
             return
         try:
@@ -225,7 +234,7 @@ class Dispatcher:
             queue.is_queued = True
             self.unwritten.append(queue)
 
-    def write_queues(self, queues: tuple[Queue, ...] | list[Queue]) -> None:
+    def write_queues(self, queues: Sequence[Queue]) -> None:
         """Put the tails of these queues into their files."""
         try:
             self.table.write_out(queues)

@@ -90,7 +90,8 @@ class LogRuns:
         while position >= limit and limit < size:
             limit = min(position + WINDOW, size)
             taken = self._runs.take(
-                buffer, position, limit, base, self._queued_from, self._indexed_from, self._check_crc
+                *(buffer, position, limit, base, self._queued_from, self._indexed_from, self._check_crc),
+                self._dispatcher.on_arrival is not None,
             )
             position, records, newest, last, *_ = taken
             run.records += records

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
         AckRuns,
         Delivered,
         Deliveries,
-        Run,
+        Entered,
+        Piece,
         SendRuns,
-        Taken,
+        Stored,
     )
     from orbitmq.store.appending import Gate
     from orbitmq.store.clock import Clock
@@ -36,24 +37,31 @@ class RunAppender:
         self._clock = clock
         self._gate = gate
 
-    def append(self, kernel: SendRuns, data: bytes, born_host: bytes) -> Taken | None:
-        """Store the sends that data begins with; None if nothing can be stored in this way now."""
+    def append(
+        self, kernel: SendRuns, received: list[tuple[bytes, bytes]]
+    ) -> tuple[int, list[Piece], Stored] | None:
+        """Store the sends that each of the bytes begins with, which came with their sender's address.
+
+        Returns how many they were together, and what the kernel says; None if nothing can be stored in this way
+        now.
+        """
         if self._is_closed:
             return None
         now = self._clock.now_ms()
-        taken = kernel.take(data, *self._log.writable_part(), now, born_host)
-        _, count, position, _, runs, hashes, offsets, last, _ = taken
-        self._note(count, position, runs, hashes, offsets, last, now)
-        return taken
+        pieces, stored = kernel.take(received, *self._log.writable_part(), now, self._is_heard)
+        position, entered, hashes, offsets, last, _ = stored
+        count = pieces[0][1] if len(pieces) == 1 else sum([piece[1] for piece in pieces])
+        self._note(count, position, entered, hashes, offsets, last, now)
+        return count, pieces, stored
 
     def acknowledge(self, kernel: AckRuns, data: bytes) -> Acknowledged | None:
         """Store the acknowledgements that data begins with; None if nothing can be stored in this way now."""
         if self._is_closed:
             return None
         now = self._clock.now_ms()
-        taken = kernel.take(data, *self._log.writable_part(), now)
-        _, count, position, _, runs, hashes, offsets, last, _ = taken
-        self._note(count, position, runs, hashes, offsets, last, now)
+        taken = kernel.take(data, *self._log.writable_part(), now, self._is_heard)
+        _, count, position, _, entered, hashes, offsets, last, _ = taken
+        self._note(count, position, entered, hashes, offsets, last, now)
         return taken
 
     def deliver(
@@ -76,9 +84,11 @@ class RunAppender:
             return None
         now = self._clock.now_ms()
         place = self._log.writable_part()
-        delivered = kernel.deliver(positions, timer_log, timer_base, *source, most_bytes, *place, now)
-        count, _, position, runs, hashes, offsets, last = delivered
-        self._note(count, position, runs, hashes, offsets, last, now)
+        delivered = kernel.deliver(
+            positions, timer_log, timer_base, *source, most_bytes, *place, now, self._is_heard
+        )
+        count, _, position, entered, hashes, offsets, last = delivered
+        self._note(count, position, entered, hashes, offsets, last, now)
         return delivered
 
     def deliver_units(self, kernel: Deliveries, units: bytes, offset: int, first: int) -> Delivered | None:
@@ -87,9 +97,9 @@ class RunAppender:
         if source is None:
             return None
         now = self._clock.now_ms()
-        delivered = kernel.deliver_units(units, *source, *self._log.writable_part(), now)
-        count, _, position, runs, hashes, offsets, last = delivered
-        self._note(count, position, runs, hashes, offsets, last, now)
+        delivered = kernel.deliver_units(units, *source, *self._log.writable_part(), now, self._is_heard)
+        count, _, position, entered, hashes, offsets, last = delivered
+        self._note(count, position, entered, hashes, offsets, last, now)
         return delivered
 
     def _source(self, offset: int, first: int) -> tuple[Buffer, int, int, int] | None:
@@ -105,15 +115,18 @@ class RunAppender:
         dispatcher = self._dispatcher
         return self._gate.reason is not None or dispatcher.fault is not None or dispatcher.position != self._log.end
 
+    @property
+    def _is_heard(self) -> bool:
+        return self._dispatcher.on_arrival is not None
+
     def _note(
-        self, count: int, position: int, runs: list[Run], hashes: bytes, offsets: bytes, last: int, now: int
+        self, count: int, position: int, entered: Entered, hashes: bytes, offsets: bytes, last: int, now: int
     ) -> None:
         if not count:
             return
         log, dispatcher = self._log, self._dispatcher
         start = log.end
         log.advance(position, now)
-        for queue, _, _, first, units, stop, code, _, _ in runs:
-            dispatcher.enter_run(queue, first, units, stop, code, now)
+        dispatcher.note_entered(entered, now)
         dispatcher.index_hashed(start, last, now, count, hashes, offsets)
         dispatcher.position = log.end

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from orbitmq.kernel import QueueEnd
 from orbitmq.store.errors import StoreDamagedError
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ def file_name(offset: int) -> str:
     return f"{offset:020d}"
 
 
-class UnitFiles:
+class UnitFiles(QueueEnd):
     """An append-only sequence of units, addressed by their number."""
 
-    __slots__ = ("_files", "_names_changed", "_unsynced", "directory", "disk", "end", "file_size", "first", "gaps",
-                 "has_hole", "is_queued", "tail", "tail_start", "unit_size", "written")  # fmt: skip
+    __slots__ = ("_files", "_names_changed", "_unsynced", "directory", "disk", "file_size", "first", "gaps",
+                 "has_hole", "unit_size", "written")  # fmt: skip
 
     def __init__(self, disk: Disk, directory: str, unit_size: int, file_size: int) -> None:
         self.disk = disk
@@ -59,7 +60,6 @@ class UnitFiles:
         self.has_hole = False
         """Whether a file was missing between others."""
         self.is_queued = False
-        """Whether the owner has noted that there is something to write or sync."""
         self._files: list[int] = []
         self._unsynced: set[str] = set()
         self._names_changed = False
