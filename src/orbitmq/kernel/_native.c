@@ -65,7 +65,12 @@ static int put_answer(Runs *self, int is_binary, const Send *send, const Wish *w
     return 0;
 }
 
-/* One message: 1 if it was taken, 0 if it is for the general path, -1 for an error */
+/* Messages, each: 1 if it was taken, 0 if it is for the general path, -1 for an error. A group of them is read before the
+ * first is stored: what their queues need comes from memory meanwhile. */
+
+#define GROUP 16
+/* Properties have 32,767 bytes at most, and an escape is six times as long as what it stands for. */
+#define LONGEST_HEADER (256 * 1024)
 
 static int note_half(Runs *self, Lane *home) {
     if (home->halves++ == 0) {
@@ -77,54 +82,116 @@ static int note_half(Runs *self, Lane *home) {
     return 0;
 }
 
-static int take_one(Runs *self, const uint8_t *header, Py_ssize_t header_size, int is_binary, Text body, Text born_host,
-                    Place *place) {
-    Request request;
+/* A send that was read and is not stored yet. */
+typedef struct {
     Send send;
-    Wish wish = {PLAIN, 0, 0, 0};
-    Record record;
+    Text properties, body;
+    Known known;
+    Lane *home;
+    const uint8_t *end; /* of its frame */
+    int found, is_binary;
+} Waiting;
+
+/* Read the send of a frame. The room for what has escapes is there. */
+static int read_one(Runs *self, const uint8_t *header, Py_ssize_t header_size, int is_binary, Text body, Waiting *waiting) {
+    Request request;
+    Send *send = &waiting->send;
     if (body.size == 0 || body.size > self->max_body) return 0;
     if (!(is_binary ? read_binary(header, header + header_size, which_of_send, &request)
                     : read_json(header, header + header_size, self->languages, which_of_send, &request)))
         return 0;
-    if (!read_send(&request, &send) || send.flag & ~(int64_t)ONEWAY) return 0;
-    Text properties = send.properties;
-    if (send.has_escapes) {
-        self->text.size = 0;
-        uint8_t *text = pile_more(&self->text, properties.size);
-        if (text == NULL) return -1;
+    if (!read_send(&request, send) || send->flag & ~(int64_t)ONEWAY) return 0;
+    Text properties = send->properties;
+    if (send->has_escapes) {
+        uint8_t *text = self->text.data + self->text.size;
         Py_ssize_t size = unescape(properties, text);
         if (size < 0) return 0;
+        self->text.size += size;
         properties = (Text){text, size};
     }
-    if (send.is_batch) return take_batch(self, &send, properties, body, born_host, is_binary, place);
-    Known *known = &record.known;
-    int found = scan_properties(properties.at, properties.size, known);
-    if (found == NOT_OURS || (found == LOOK_CLOSER && !read_wish(self, properties, place->now, &wish))) return 0;
-    Lane *home = find_lane(self, send.topic.at, send.topic.size, send.queue_id, 0), *lane = home;
+    waiting->properties = properties;
+    waiting->body = body;
+    waiting->is_binary = is_binary;
+    waiting->found = send->is_batch ? 0 : scan_properties(properties.at, properties.size, &waiting->known);
+    return send->is_batch || waiting->found != NOT_OURS;
+}
+
+static int take_one(Runs *self, const Waiting *waiting, Text born_host, Place *place) {
+    const Send *send = &waiting->send;
+    Wish wish = {PLAIN, 0, 0, 0};
+    Record record;
+    if (send->is_batch)
+        return take_batch(self, send, waiting->properties, waiting->body, born_host, waiting->is_binary, place);
+    if (waiting->found == LOOK_CLOSER && !read_wish(self, waiting->properties, place->now, &wish)) return 0;
+    const Known *known = &waiting->known;
+    Lane *home = waiting->home, *lane = home;
     if (home == NULL || (wish.kind == PLAIN && home->queue == Py_None))
-        return want_lane(self, (const char *)send.topic.at, send.topic.size, send.queue_id, 0, wish.kind == PLAIN);
+        return want_lane(self, (const char *)send->topic.at, send->topic.size, send->queue_id, 0, wish.kind == PLAIN);
     if (wish.kind != PLAIN) {
         const char *topic = PARKING_TOPICS[wish.kind];
         lane = find_lane(self, (const uint8_t *)topic, strlen(topic), parking_queue(&wish), 1);
         if (lane == NULL) return want_lane(self, topic, strlen(topic), parking_queue(&wish), 1, 1);
     }
-    if (put_behind(self, &wish, &send, known->unique_key) < 0) return -1;
-    record.flag = send.message_flag;
-    record.sys_flag = send.sys_flag & self->kept_flags;
-    record.born = send.born;
+    if (put_behind(self, &wish, send, known->unique_key) < 0) return -1;
+    record.known = *known;
+    record.flag = send->message_flag;
+    record.sys_flag = send->sys_flag & self->kept_flags;
+    record.born = send->born;
     record.born_host = born_host;
-    record.body = body;
-    record.reconsumed = send.reconsumed;
-    record.properties[0] = properties;
+    record.body = waiting->body;
+    record.reconsumed = send->reconsumed;
+    record.properties[0] = waiting->properties;
     record.properties[1] = (Text){(uint8_t *)PyBytes_AS_STRING(self->added), PyBytes_GET_SIZE(self->added)};
     record.properties[2] = (Text){self->behind.data, self->behind.size};
     record.code = wish.kind == DELAYED ? place->now + wish.delay : tags_code(known);
     int stored = store(self, lane, &record, place);
     if (stored <= 0) return stored;
     if (wish.kind == HALF && note_half(self, home) < 0) return -1;
-    if (send.flag & ONEWAY) return 1;
-    return put_answer(self, is_binary, &send, &wish, known->unique_key, lane->next - 1, place->last_offset) < 0 ? -1 : 1;
+    if (send->flag & ONEWAY) return 1;
+    return put_answer(self, waiting->is_binary, send, &wish, known->unique_key, lane->next - 1, place->last_offset) < 0 ? -1 : 1;
+}
+
+typedef struct { const uint8_t *header, *body, *end; int is_binary; } Frame;
+
+/* The frames that some bytes begin with, up to a whole group. */
+static int find_frames(const uint8_t *at, const uint8_t *end, Frame *frames) {
+    int count = 0;
+    while (count < GROUP && end - at >= PREFIX_SIZE) {
+        uint32_t length = get32(at), word = get32(at + 4);
+        Py_ssize_t header_size = word & 0xFFFFFF;
+        if (length > INT32_MAX || header_size + 4 > (Py_ssize_t)length || header_size > LONGEST_HEADER || word >> 24 > 1 ||
+            end - at - 4 < (Py_ssize_t)length)
+            break;
+        const uint8_t *header = at + PREFIX_SIZE;
+        at += 4 + (Py_ssize_t)length;
+        frames[count++] = (Frame){header, header + header_size, at, word >> 24};
+    }
+    return count;
+}
+
+/* Read the sends that some bytes begin with, up to a whole group; how many there are, or -1 for an error. */
+static int read_group(Runs *self, const uint8_t *at, const uint8_t *end, Waiting *group) {
+    Frame frames[GROUP];
+    int all = find_frames(at, end, frames), count = 0;
+    Py_ssize_t header_sizes = 1; /* so that there is some room */
+    for (int n = 0; n < all; n++) header_sizes += frames[n].body - frames[n].header;
+    self->text.size = 0;
+    if (pile_more(&self->text, header_sizes) == NULL) return -1;
+    self->text.size = 0;
+    while (count < all) {
+        const Frame *frame = &frames[count];
+        if (!read_one(self, frame->header, frame->body - frame->header, frame->is_binary,
+                      (Text){frame->body, frame->end - frame->body}, &group[count]))
+            break;
+        expect_lane(self, group[count].send.topic.at, group[count].send.topic.size, group[count].send.queue_id);
+        group[count++].end = frame->end;
+    }
+    for (int n = 0; n < count; n++) {
+        const Send *send = &group[n].send;
+        group[n].home = find_lane(self, send->topic.at, send->topic.size, send->queue_id, 0);
+        if (group[n].home != NULL) expect_queue(group[n].home);
+    }
+    return count;
 }
 
 /* Topics and how many half messages each got, which are forgotten. */
@@ -155,18 +222,18 @@ static int take_from_bytes(Runs *self, PyObject *data, PyObject *born_host, Plac
         return -1;
     }
     const uint8_t *start = (uint8_t *)PyBytes_AS_STRING(data), *at = start, *end = start + PyBytes_GET_SIZE(data);
-    int taken = 1;
+    Waiting group[GROUP];
+    int count = GROUP, taken = 1;
     *messages = 0;
-    while (end - at >= PREFIX_SIZE) {
-        uint32_t length = get32(at), word = get32(at + 4);
-        Py_ssize_t header_size = word & 0xFFFFFF;
-        if (length > INT32_MAX || header_size + 4 > (Py_ssize_t)length || word >> 24 > 1 || end - at - 4 < (Py_ssize_t)length) break;
-        const uint8_t *body = at + PREFIX_SIZE + header_size;
-        Text rest = {body, at + 4 + length - body};
-        taken = take_one(self, at + PREFIX_SIZE, header_size, word >> 24, rest, host, place);
-        if (taken != 1) break;
-        at += 4 + (Py_ssize_t)length;
-        ++*messages;
+    while (taken == 1 && count == GROUP) {
+        count = read_group(self, at, end, group);
+        if (count < 0) return -1;
+        for (int n = 0; n < count; n++) {
+            taken = take_one(self, &group[n], host, place);
+            if (taken != 1) break;
+            at = group[n].end;
+            ++*messages;
+        }
     }
     *size = at - start;
     return taken;

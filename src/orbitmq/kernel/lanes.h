@@ -5,21 +5,22 @@
 
 #define TAIL_BYTES 4096 /* a tail of this size is to be written out */
 
+/* What every message needs comes first: with many queues none of it is in the processor's cache. */
 typedef struct {
     PyObject *queue; /* NULL: the place is free; None: there is no queue yet, but messages may wait for it elsewhere */
-    PyObject *count; /* what its messages are counted by, or None: whoever has the run told counts them */
-    PyObject *topic;
     PyObject *field; /* the topic with its length in front, as records have it */
     Py_ssize_t topic_size;
     int64_t queue_id;
-    int is_parking; /* for messages that wait for something, and not for what clients send to it */
     uint32_t hash;
     uint32_t magic;
     uint32_t prefix_hash; /* of the topic and "#", with which keys in the index begin */
-    int is_touched;
+    char is_parking; /* for messages that wait for something, and not for what clients send to it */
+    char is_touched;
     int64_t first, next, stop, bytes, code, requests;
-    int64_t halves; /* half messages for this place in one run, which are in another lane */
     Pile units;
+    PyObject *count; /* what its messages are counted by, or None: whoever has the run told counts them */
+    PyObject *topic;
+    int64_t halves; /* half messages for this place in one run, which are in another lane */
 } Lane;
 
 typedef struct {
@@ -56,6 +57,21 @@ static Lane *find_lane(Runs *self, const uint8_t *topic, Py_ssize_t size, int64_
             memcmp(PyBytes_AS_STRING(lane->field) + PyBytes_GET_SIZE(lane->field) - size, topic, size) == 0)
             return lane;
     }
+}
+
+/* Let the processor fetch where a lane will be found, and then what is behind it. */
+static void expect_lane(const Runs *self, const uint8_t *topic, Py_ssize_t size, int64_t queue_id) {
+    if (self->lane_room == 0) return;
+    const char *lane = (const char *)&self->lanes[lane_hash(topic, size, queue_id, 0) & (self->lane_room - 1)];
+    __builtin_prefetch(lane);
+    __builtin_prefetch(lane + 64, 1);
+    __builtin_prefetch(lane + 128, 1);
+}
+
+static void expect_queue(const Lane *lane) {
+    __builtin_prefetch((const char *)lane->queue, 1);
+    __builtin_prefetch((const char *)lane->queue + 64, 1);
+    __builtin_prefetch(lane->units.data, 1);
 }
 
 static void drop_lanes(Runs *self) {
