@@ -20,7 +20,7 @@ from orbitmq.testing import MemoryDisk
 from remoting_ends import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pytest
 
@@ -64,6 +64,25 @@ def from_one_place(connection: Connection) -> None:
 
 class Awaited(bytes):
     """A request whose answer is read before anything else is sent."""
+
+
+class Together(list[bytes]):
+    """What as many connections send, each one of these, in one turn of the loop."""
+
+
+async def talk_together(broker: Broker, pieces: Together) -> list[bytes]:
+    """What a broker answers to each of them."""
+    ends = [await asyncio.open_connection(HOST, broker.port) for _ in pieces]
+    await asyncio.sleep(0.01)  # so that it has taken all connections
+    for (_, writer), piece in zip(ends, pieces, strict=True):
+        writer.write(piece)
+    for _, writer in ends:
+        writer.write_eof()
+    async with asyncio.timeout(10):
+        answers = [await reader.read(-1) for reader, _ in ends]
+    for _, writer in ends:
+        writer.close()
+    return answers
 
 
 async def talk(broker: Broker, chunks: list[bytes]) -> bytes:
@@ -115,7 +134,7 @@ class Earlier:
 
 
 async def _life(
-    earlier: Earlier | None, chunks: list[list[bytes]], more_settings: dict[str, object], then_ms: int
+    earlier: Earlier | None, chunks: Sequence[list[bytes]], more_settings: dict[str, object], then_ms: int
 ) -> Life:
     disk = MemoryDisk()
     answers = []
@@ -128,18 +147,23 @@ async def _life(
         first = []
     async with running_broker(disk, store_port=PORT, **SETTINGS | more_settings) as broker:
         for part in [*([one] for one in first), *chunks]:
-            answers.append(await talk(broker, part))
+            if isinstance(part, Together):
+                answers += await talk_together(broker, part)
+            else:
+                answers.append(await talk(broker, part))
             broker.clock.advance(10)  # type: ignore[attr-defined]
         if then_ms:
             await _settle(broker, then_ms)
         puts, gets, halves = broker.stats.puts, broker.stats.gets, broker.transactions.counts
         offsets = broker.offsets.as_body()
         acknowledged = [broker.stats.view("GROUP_ACK_NUMS", f"{topic}@shop") for topic in TOPICS]
+        counters = [broker.stats.put_counter(topic, queue_id) for topic in TOPICS for queue_id in range(2)]
         counted = (
             *(puts.nums, puts.size, broker.store.dispatcher.position, dict(broker.schedule.offsets)),
             *([halves.of(topic) for topic in TOPICS], acknowledged),
             *(gets.nums, gets.times, broker.stats.missed_gets, offsets.offset_table, offsets.pull_offset_table),
             [broker.stats.view("GROUP_GET_SIZE", f"{topic}@shop") for topic in TOPICS],
+            [(counter.times, counter.nums, counter.size) for counter in counters],
         )
     return Life(answers, counted, [contents(disk, f"/messages/{part}") for part in COMPARED])
 
@@ -161,7 +185,7 @@ async def _settle(broker: Broker, then_ms: int) -> None:
 
 async def lives_of_both(
     monkeypatch: pytest.MonkeyPatch,
-    chunks: list[list[bytes]],
+    chunks: Sequence[list[bytes]],
     then_ms: int = 0,
     earlier: Earlier | None = None,
     **more_settings: object,

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker_ends import NOBODYS
-from kernel_lives import lives_of_both
+from kernel_lives import TOPICS, Together, lives_of_both, plain_send
 from orbitmq.kernel import SendRuns
 from orbitmq.protocol.codes import LanguageCode, RequestCode, SerializeType
 from orbitmq.protocol.command import Command
@@ -147,6 +147,45 @@ async def test_whatever_is_sent_is_stored_and_answered_alike(
         # In one piece: what a broker has not read when it closes would take its answers along.
         parts.append([*pieces[:-1], pieces[-1] + end])
     compiled, general = await lives_of_both(monkeypatch, parts)
+    assert compiled.answers == general.answers
+    assert compiled.counted == general.counted
+    assert compiled.stored == general.stored
+
+
+@st.composite
+def plain_sends(draw: st.DrawFn) -> bytes:
+    """The frame of a send that has nothing special about it."""
+    topic = draw(st.sampled_from(["orders", "bills"]))
+    ext_fields = {**dict(zip("acdfgh", ("shop", "TBW102", "4", "0", "1700000000000", "0"), strict=True)), "b": topic}
+    ext_fields |= {"e": draw(st.sampled_from(["0", "1"])), "i": draw(plain_properties)}
+    return Command(
+        *(310, draw(st.integers(0, 1 << 30)), draw(st.sampled_from([0, 0, 2]))),
+        ext_fields=ext_fields,
+        body=draw(st.binary(min_size=1, max_size=40)),
+        serialize_type=draw(st.sampled_from(SerializeType)),
+    ).encode()
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    turns=st.lists(
+        st.lists(
+            # Nothing at the end that is stored by the general path: that comes behind what is plain of all.
+            st.tuples(st.lists(plain_sends(), max_size=3), st.sampled_from([b"", b"", END, *DAMAGED[-2:]])),
+            min_size=1,
+            max_size=6,
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+async def test_what_many_connections_send_at_once_is_stored_and_answered_alike(
+    turns: list[list[tuple[list[bytes], bytes]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The kernel knows the queues already, and one log file has room for all: what it leaves would come later.
+    known = [[plain_send(topic, queue_id)] for topic in TOPICS for queue_id in range(2)]
+    parts = [Together([b"".join(frames) + end for frames, end in turn]) for turn in turns]
+    compiled, general = await lives_of_both(monkeypatch, [*known, *parts], mappedFileSizeCommitLog=1 << 20)
     assert compiled.answers == general.answers
     assert compiled.counted == general.counted
     assert compiled.stored == general.stored

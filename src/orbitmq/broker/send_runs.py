@@ -143,9 +143,9 @@ class SendRuns:
         count, pieces, stored = taken
         if count:
             self._note(stored)
-        for (connection, _), (_, number, answers) in zip(received, pieces, strict=True):
+        for (connection, _), (_, _, answers) in zip(received, pieces, strict=True):
             if answers:
-                connection.send(answers, number)
+                connection.send_now(answers)
         return [size for size, _, _ in pieces]
 
     def _may_take(self) -> bool:

@@ -200,6 +200,18 @@ class Connection(asyncio.Protocol):
             # The peer can work on these while the rest is being made.
             self.flush()
 
+    def send_now(self, data: bytes) -> None:
+        """Send whole frames with what was collected before them, at the end of a turn of the loop; after a close,
+        never.
+        """
+        if self._closing:
+            return
+        if self._out or self._held:
+            self._out.append(data)
+            self.flush()
+        else:
+            self._write(data)
+
     def call(self, command: Command, timeout: float) -> asyncio.Future[Command]:
         """Send a request, which is given its opaque here, and return what its answer will be.
 
