@@ -156,7 +156,10 @@ async def test_whatever_is_sent_is_stored_and_answered_alike(
 def plain_sends(draw: st.DrawFn) -> bytes:
     """The frame of a send that has nothing special about it."""
     topic = draw(st.sampled_from(["orders", "bills"]))
-    ext_fields = {**dict(zip("acdfgh", ("shop", "TBW102", "4", "0", "1700000000000", "0"), strict=True)), "b": topic}
+    ext_fields = {
+        **dict(zip("acdfgh", ("shop", "TBW102", "4", "0", "1700000000000", "0"), strict=True)),
+        "b": topic,
+    }
     ext_fields |= {"e": draw(st.sampled_from(["0", "1"])), "i": draw(plain_properties)}
     return Command(
         *(310, draw(st.integers(0, 1 << 30)), draw(st.sampled_from([0, 0, 2]))),

@@ -188,6 +188,12 @@ def test_a_record_with_an_impossible_number_gets_no_unit(queue: ConsumeQueue, nu
     assert numbers(queue) == list(range(26))
 
 
+@pytest.mark.parametrize("number", [1 << 59, (1 << 63) - 1])
+def test_no_queue_begins_where_no_file_can_be(queue: ConsumeQueue, number: int) -> None:
+    assert not queue.put(number, 100, 100, 0)
+    assert queue.put(0, 100, 100, 0)
+
+
 def test_a_record_that_belongs_into_a_gap_shows_that_the_number_behind_it_was_damaged(queue: ConsumeQueue) -> None:
     put(queue, [0, 1, 9])
     assert queue.put(2, 1000, 100, 2)
@@ -250,6 +256,13 @@ def test_a_unit_that_the_log_does_not_confirm_is_dropped(disk: MemoryDisk) -> No
 def test_a_file_of_another_size_is_refused_by_name(disk: MemoryDisk) -> None:
     disk.create(f"{DIRECTORY}/{0:020d}", 100)
     with pytest.raises(StoreDamagedError, match=r"0{20} has 100 bytes .* have 200: give the broker.conf"):
+        opened(disk)
+
+
+def test_a_file_with_an_impossible_name_is_refused_by_name(disk: MemoryDisk) -> None:
+    disk.create(f"{DIRECTORY}/99999999999999999999", QUEUE_FILE)
+
+    with pytest.raises(StoreDamagedError, match="99999999999999999999 has a name that no file"):
         opened(disk)
 
 

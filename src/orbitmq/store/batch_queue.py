@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from orbitmq.store.unit_files import UnitFiles
+from orbitmq.store.unit_files import FARTHEST, UnitFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,8 @@ UNIT = struct.Struct(">qiqqqhii")
 UNIT_SIZE = UNIT.size
 FILLER = bytes(UNIT_SIZE)
 
-MOST_OFFSET = (1 << 62) - 1
-"""One beyond it is damaged: queue offsets are longs in Java, and those of a batch are added to the first."""
+MOST_OFFSET = FARTHEST // 2
+"""One beyond it is damaged: queue offsets are longs in Java, and those of a batch are counted from the first."""
 
 
 class BatchUnit(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol.record import MIN_RECORD_SIZE
-from orbitmq.store.unit_files import UnitFiles
+from orbitmq.store.unit_files import FARTHEST, UnitFiles
 
 if TYPE_CHECKING:
     from orbitmq.store.disk import Disk
@@ -16,8 +16,7 @@ UNIT = struct.Struct(">qiq")
 """Physical offset, record size, tags code (or the address of an extension unit)."""
 UNIT_SIZE = UNIT.size
 
-MOST_UNITS = (1 << 63) // UNIT_SIZE - 1
-"""Files are named by the position of their first byte, which is a long in Java."""
+MOST_UNITS = FARTHEST // UNIT_SIZE - 1
 
 FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)

@@ -22,6 +22,10 @@ TAIL_BYTES = 4096
 """A tail of this size is written out: one page, which is about 200 units of a plain queue."""
 
 
+FARTHEST = 1 << 63
+"""Positions in files are longs in Java, and so are the numbers in the names of files."""
+
+
 def write_fully(disk: Disk, path: str, offset: int, data: bytes | bytearray | memoryview) -> None:
     """Write all of ``data``; the system may take it in pieces."""
     rest = memoryview(data)
@@ -87,6 +91,10 @@ class UnitFiles(QueueEnd):
         self._files = sorted(int(name) for name in names)
         if not self._files:
             return
+        if self._files[-1] + self.file_size > FARTHEST:
+            raise StoreDamagedError(
+                f"{self._path(self._files[-1])} has a name that no file of a queue can have: remove it"
+            )
         per_file = self.file_size // self.unit_size
         self.first = self._files[0] // self.unit_size
         self._restart((self._files[-1] + self.file_size) // self.unit_size)
