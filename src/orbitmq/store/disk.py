@@ -377,26 +377,31 @@ class LocalDisk:
             os.close(fd)
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
-        if len(files) >= SYNCFS_FROM and self._sync_file_system(os.path.dirname(files[0])):
+        if len(files) >= SYNCFS_FROM and self._sync_file_system(files):
             return
         for path in files:
             self.sync(path)
         for path in directories:
             self.sync_dir(path)
 
-    def _sync_file_system(self, directory: str) -> bool:
-        """Sync the whole file system of a directory; False where the system has no such call."""
+    def _sync_file_system(self, files: Sequence[str]) -> bool:
+        """Sync the whole file system of these files; False where the system has no such call, or none is there."""
         try:
             syncfs = ctypes.CDLL(None, use_errno=True).syncfs
         except (AttributeError, OSError):
             return False
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            if syncfs(fd):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), directory)
-        finally:
-            os.close(fd)
-        return True
+        for path in files:
+            try:
+                fd = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # removed meanwhile: any other leads to the same file system
+            try:
+                if syncfs(fd):
+                    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+            finally:
+                os.close(fd)
+            return True
+        return False
 
     def sync_dir(self, directory: str) -> None:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
