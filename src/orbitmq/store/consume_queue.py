@@ -219,27 +219,36 @@ class ConsumeQueue(UnitFiles):
 
     def correct_min_offset(self, log_start: int) -> None:
         """Move the smallest readable offset to the first unit whose record is still in the log."""
+        if self.max_physical <= log_start:
+            self.min_offset = self.end
+            return
         low, high = max(self.min_offset, self.first), self.end
-        while low < high:
-            middle = (low + high) // 2
-            real = self._first_record_from(middle)
-            if real is None or real[1] >= log_start:
-                high = middle
-            else:
-                low = real[0] + 1
         first = self._first_record_from(low)
+        # Mostly nothing of a queue has expired, and this one look shows it.
+        if first is not None and first[1] < log_start:
+            low = first[0] + 1
+            while low < high:
+                middle = (low + high) // 2
+                real = self._first_record_from(middle)
+                if real is None or real[1] >= log_start:
+                    high = middle
+                else:
+                    low = real[0] + 1
+            first = self._first_record_from(low)
         self.min_offset = self.end if first is None else first[0]
 
     def _first_record_from(self, queue_offset: int) -> tuple[int, int] | None:
         """Queue offset and physical offset of the first unit at or after this one that is no filler."""
+        run = 1  # mostly there are no fillers, and one unit is enough
         while queue_offset < self.end:
-            units = self.read(queue_offset, 1024)
+            units = self.read(queue_offset, run)
             if not units:
                 break
             for offset, size, _ in UNIT.iter_unpack(units):
                 if size != FILLER_SIZE:
                     return queue_offset, offset
                 queue_offset += 1
+            run = min(2 * run, 1024)
         return None
 
     def expire(self, log_start: int) -> int:
