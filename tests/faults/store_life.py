@@ -6,6 +6,7 @@ held against it: nothing acknowledged is missing, and whatever is served is whol
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from orbitmq.protocol.batch import encode_batch
 from orbitmq.protocol.properties import encode, parse
 from orbitmq.protocol.record import decode_record, iter_records
 from orbitmq.store import FlushDiskType, GetStatus, MessageStore, StoreConfig, StoreError
+from orbitmq.store.queue_sync import QueueSync
 from orbitmq.store.retention import Retention
 from orbitmq.testing.clock import ManualClock
 from orbitmq.testing.disk import MemoryDisk, PowerCut
@@ -105,7 +107,8 @@ class StoreLife:
             (self._append, 60),
             (self._append_batch, 8),
             (self._flush, 15),
-            (self._sync_queues, 4),
+            (self._sync_queues, 2),
+            (self._sync_in_slices, 2),
             (self._retain, 2),
             (self._reopen, 1),
             (self._pass_time, 10),
@@ -153,6 +156,22 @@ class StoreLife:
 
     def _sync_queues(self) -> None:
         self.store.sync_queues()
+
+    def _sync_in_slices(self) -> None:
+        """As a running store does it: others have their turns between the queues."""
+        others = (self._append, self._append_batch, self._flush, self._retain, self._pass_time)
+        sync = QueueSync(self.store)
+        with contextlib.closing(sync.writing(lambda: self.rng.random() < 0.5)) as slices:
+            for _ in slices:
+                self.rng.choice(others)()
+        try:
+            self._flush()
+            sync.run()
+        except (OSError, StoreError):
+            sync.undo()
+            raise
+        sync.finish()
+        self.store.store_checkpoint()
 
     def _retain(self) -> None:
         Retention(self.store).run()

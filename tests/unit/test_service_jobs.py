@@ -11,6 +11,7 @@ import pytest
 
 from orbitmq.store import commit_log
 from orbitmq.store import service as service_module
+from orbitmq.store.pace import Pace
 from orbitmq.store.service import CATCH_UP_SLICE
 from orbitmq.testing import ManualClock
 from running_store import ALWAYS, BUSY, IDLE, ROOMY, Running, append, cut_power
@@ -210,7 +211,7 @@ async def test_a_file_that_is_being_removed_can_be_read_to_the_end(disk: Watched
     store.flush()
     clock.advance(3_600_000)
     service = await run(store, turnstile)
-    round_ = asyncio.ensure_future(service.retention.run_with(turnstile))
+    round_ = asyncio.ensure_future(service.retention.run_with(turnstile, Pace()))
     await until(lambda: bool(turnstile.waiting))
     removal, _ = turnstile.waiting[0]
     removal()  # the disk has done it, the loop has not heard of it yet

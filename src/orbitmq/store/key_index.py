@@ -364,7 +364,7 @@ class KeyIndex:
                 yield name, entry
 
     def begin_sync(self) -> IndexSync:
-        """Collect the files to sync, one sync at a time; every begin needs its ``end_sync``.
+        """Collect the files to sync, one sync at a time; every begin needs its ``end_sync`` or ``give_up_sync``.
 
         Sync the commit log first: an index must not outlive the records it leads to.
         """
@@ -391,6 +391,13 @@ class KeyIndex:
             self._names_changed |= sync.directory is not None
         if not self.sync_failed:
             self.flushed_timestamp = sync.end_timestamp
+
+    def give_up_sync(self, sync: IndexSync) -> None:
+        """Take back a sync that was not run: the files are to be synced as before."""
+        for part in sync.parts:
+            part.syncing = False
+            part.dirty = True
+        self._names_changed |= sync.directory is not None
 
     def sync(self) -> None:
         """Put what is pending and make the index durable, blocking."""

@@ -23,6 +23,7 @@ from orbitmq.store.retention_archive import ArchivedLog
 
 if TYPE_CHECKING:
     from orbitmq.store.message_store import MessageStore
+    from orbitmq.store.pace import Pace
     from orbitmq.store.service import RunBlocking
 
 logger = logging.getLogger(__name__)
@@ -32,16 +33,9 @@ MANUAL_ROUNDS = 20
 
 HOUR_MS = 3_600_000
 
-QUEUES_AT_ONCE = 100
-"""Queues that follow the log before others get a turn; each reads its files a few times."""
-
 Blocking: TypeAlias = Callable[[], None]
-Steps: TypeAlias = "Generator[Blocking, None, RetentionReport]"
-"""A round, which hands out what waits for the disk and goes on when that is done."""
-
-
-def _nothing() -> None:
-    """What is handed out only to let others have a turn."""
+Steps: TypeAlias = "Generator[Blocking | None, None, RetentionReport]"
+"""A round, which hands out what waits for the disk and goes on when that is done. None lets others go first."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -81,6 +75,8 @@ class Retention:
         try:
             while True:
                 work = next(steps)
+                if work is None:
+                    continue
                 try:
                     work()
                 except BaseException as error:
@@ -89,14 +85,17 @@ class Retention:
             report: RetentionReport = stop.value
             return report
 
-    async def run_with(self, run_blocking: RunBlocking) -> RetentionReport:
-        """One round, with the waiting elsewhere."""
+    async def run_with(self, run_blocking: RunBlocking, pace: Pace) -> RetentionReport:
+        """One round, with the waiting elsewhere and what is long in slices."""
         steps = self._round()
         try:
             while True:
                 work = next(steps)
                 try:
-                    await run_blocking(work)
+                    if work is not None:
+                        await run_blocking(work)
+                    elif pace.is_due():
+                        await pace.pause()
                 except BaseException as error:
                     steps.throw(error)
         except StopIteration as stop:
@@ -138,7 +137,7 @@ class Retention:
             self._waits = report.waits
         return report
 
-    def _remove(self, base: int) -> Generator[Blocking, None, None]:
+    def _remove(self, base: int) -> Generator[Blocking | None, None, None]:
         # Mapped, because whoever reads meanwhile would no longer find the name.
         self._store.log.files.mapped(base)
         removal = FileRemoval(self._store.log.files, base)
@@ -172,19 +171,18 @@ class Retention:
         for _ in self._following(report):
             pass
 
-    def _following(self, report: RetentionReport) -> Generator[Blocking, None, None]:
-        """``_follow`` with a turn for others now and then.
+    def _following(self, report: RetentionReport) -> Generator[Blocking | None, None, None]:
+        """``_follow`` with a turn for others after each queue.
 
         Queues that nobody touched follow when they are opened: their smallest offset is found from the log.
         """
         store = self._store
         start = store.log.start
-        for number, queue in enumerate(list(store.queues.opened()), 1):
+        for queue in list(store.queues.opened()):
             topic = store.queues.topics.get(queue.topic)
             if topic is not None and topic.queues.get(queue.queue_id) is queue:  # not deleted meanwhile
                 report.queue_files += queue.expire(start)
-            if number % QUEUES_AT_ONCE == 0:
-                yield _nothing
+            yield None
         if store.index is not None:
             report.index_files = len(store.index.delete_before(start))
 

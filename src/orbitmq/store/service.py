@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orbitmq.store.config import FlushDiskType
 from orbitmq.store.errors import FlushFailedError, StoreError
+from orbitmq.store.pace import Pace
 from orbitmq.store.queue_sync import QueueSync
 from orbitmq.store.retention import Retention
 
@@ -68,6 +69,7 @@ class StoreService:
         self._last_thorough = self._last_queue_sync = self.store.clock.now_ms()
         jobs: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (config.flush_interval_commit_log / 1000, self._flush_log),
+            (config.flush_interval_consume_queue / 1000, self._catch_up),
             (config.flush_interval_consume_queue / 1000, self._flush_queues),
             (config.clean_resource_interval / 1000, self._clean),
             (INDEX_INTERVAL, self._put_keys),
@@ -220,17 +222,23 @@ class StoreService:
         self.store.log.commit()
         self.store.catch_up()
 
-    async def _flush_queues(self) -> None:
-        store = self.store
+    async def _catch_up(self) -> None:
         while True:
-            if store.catch_up(CATCH_UP_SLICE) < CATCH_UP_SLICE:
+            if self.store.catch_up(CATCH_UP_SLICE) < CATCH_UP_SLICE:
                 break
             await asyncio.sleep(0)
+
+    async def _flush_queues(self) -> None:
+        store, interval = self.store, self.store.config.flush_consume_queue_thorough_interval
         now = store.clock.now_ms()
-        if now - self._last_queue_sync >= store.config.flush_consume_queue_thorough_interval:
+        if now - self._last_queue_sync >= interval:
             self._last_queue_sync = now
             sync = QueueSync(store)
-            sync.prepare()
+            pace = self._pace(interval)
+            # Closed, so that a cancelled round gives back what it has taken.
+            with contextlib.closing(sync.writing(pace.is_due)) as slices:
+                for _ in slices:
+                    await pace.pause()
             try:
                 # The log first, or under load the checkpoint would never get to vouch for the queues.
                 await self.flushed(sync.position)
@@ -241,12 +249,17 @@ class StoreService:
             sync.finish()
         await self.run_blocking(store.store_checkpoint)
 
+    def _pace(self, interval_ms: int) -> Pace:
+        """For work that comes round: late when half of the time to its next round is over."""
+        return Pace(interval_ms / 2000, self._stopping.is_set)
+
     async def _put_keys(self) -> None:
         if self.store.index is not None and self.store.dispatcher.index_gap is None:
             self.store.index.flush_pending()
 
     async def _clean(self) -> None:
-        report = await self.retention.run_with(self.run_blocking)
+        pace = self._pace(self.store.config.clean_resource_interval)
+        report = await self.retention.run_with(self.run_blocking, pace)
         if report.log_files:
             logger.info("removed %d log files because %s", len(report.log_files), report.reason)
 
