@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _BODY = 128
 _PER_TOPIC = 1000
+# So many units of a queue are more than 4 KiB.
+_FIRST_PAGE = 216
 # What a Java broker opens and maps beside one file for each queue.
 _OTHER_FILES = 3000
 
@@ -67,7 +69,7 @@ class ManyQueues:
 
     @property
     def space(self) -> int:
-        return 4 * GIB if self.size is Size.QUICK else 20 * GIB
+        return 4 * GIB if self.size is Size.QUICK else 32 * GIB
 
     def run(self, bench: Bench) -> Found:
         raw_load.require()
@@ -88,8 +90,8 @@ class ManyQueues:
                     bench.tell(f"{server.name}: {count:,} queues")
                     with server.turn():
                         load.make_topics(server)
-                        # A queue's files are made with its first message.
-                        load.fill(server, 2 * count)
+                        # A queue's file is made with its first message, or when a page of it is full.
+                        dataclasses.replace(load, in_flight=8, batch=8).fill(server, _FIRST_PAGE * count)
                 cases[_case(count)] = Case(servers, functools.partial(self._measure, load, bench.seconds))
             found.samples = interleave_all(cases, bench.rounds, bench.tell)
         names = list(cases)

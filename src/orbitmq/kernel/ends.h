@@ -10,7 +10,7 @@
 typedef struct {
     PyObject_HEAD
     long long end, next_offset, max_physical, min_offset, tail_start;
-    PyObject *tail; /* a bytearray */
+    PyObject *tail; /* a bytearray, or NULL before it was given one */
     char is_queued;
 } QueueEnd;
 
@@ -20,9 +20,31 @@ static PyMemberDef QueueEnd_members[] = {
     {"max_physical", T_LONGLONG, offsetof(QueueEnd, max_physical), 0, NULL},
     {"min_offset", T_LONGLONG, offsetof(QueueEnd, min_offset), 0, NULL},
     {"tail_start", T_LONGLONG, offsetof(QueueEnd, tail_start), 0, NULL},
-    {"tail", T_OBJECT_EX, offsetof(QueueEnd, tail), 0, NULL},
     {"is_queued", T_BOOL, offsetof(QueueEnd, is_queued), 0, NULL},
     {NULL, 0, 0, 0, NULL},
+};
+
+static PyObject *QueueEnd_get_tail(QueueEnd *self, void *Py_UNUSED(unused)) {
+    if (self->tail == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "tail");
+        return NULL;
+    }
+    return Py_NewRef(self->tail);
+}
+
+/* Looked at here, so that it need not be with every message: it lies elsewhere in memory. */
+static int QueueEnd_set_tail(QueueEnd *self, PyObject *tail, void *Py_UNUSED(unused)) {
+    if (tail == NULL || !PyByteArray_CheckExact(tail)) {
+        PyErr_SetString(PyExc_TypeError, "a tail is a bytearray");
+        return -1;
+    }
+    Py_XSETREF(self->tail, Py_NewRef(tail));
+    return 0;
+}
+
+static PyGetSetDef QueueEnd_getset[] = {
+    {"tail", (getter)QueueEnd_get_tail, (setter)QueueEnd_set_tail, "The newest units.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static void QueueEnd_dealloc(QueueEnd *self) {
@@ -39,6 +61,7 @@ static PyTypeObject QueueEndType = {
     .tp_new = PyType_GenericNew,
     .tp_dealloc = (destructor)QueueEnd_dealloc,
     .tp_members = QueueEnd_members,
+    .tp_getset = QueueEnd_getset,
 };
 
 typedef struct {
@@ -66,8 +89,9 @@ static PyTypeObject CountType = {
 /* A bytearray with so many bytes more at its end; -1 for an error. It grows by half: Python lets it grow by an eighth, and
  * short ones would be moved with every unit. */
 static int grow_tail(PyObject *tail, Py_ssize_t size) {
-    Py_ssize_t before = PyByteArray_GET_SIZE(tail), wanted = before + size;
-    if (wanted >= ((PyByteArrayObject *)tail)->ob_alloc && PyByteArray_Resize(tail, wanted + wanted / 2) < 0) return -1;
+    const PyByteArrayObject *array = (PyByteArrayObject *)tail;
+    Py_ssize_t wanted = Py_SIZE(array) + size, room = array->ob_alloc - (array->ob_start - array->ob_bytes);
+    if (wanted >= room && PyByteArray_Resize(tail, wanted + wanted / 2) < 0) return -1;
     return PyByteArray_Resize(tail, wanted);
 }
 

@@ -155,9 +155,7 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
 /* 1 if the queue can take records that end up behind its last one, 0 if not, -1 for an error. */
 static int touch(Runs *self, Lane *lane, int64_t log_end) {
     const QueueEnd *queue = (QueueEnd *)lane->queue;
-    if (queue->next_offset != queue->end || queue->max_physical > log_end || queue->tail == NULL ||
-        !PyByteArray_CheckExact(queue->tail))
-        return 0;
+    if (queue->next_offset != queue->end || queue->max_physical > log_end || queue->tail == NULL) return 0;
     if (self->touched_count == self->touched_room) {
         Py_ssize_t room = self->touched_room ? 2 * self->touched_room : 64;
         Py_ssize_t *touched = PyMem_Realloc(self->touched, room * sizeof *touched);

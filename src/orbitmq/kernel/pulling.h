@@ -214,7 +214,7 @@ static int is_at_hand(const Pulls *self, PyObject *units, const Gathered *found,
 
 /* Units of a queue from a number on that it has: those in its tail are at hand, for others it is asked. */
 static PyObject *units_of(const QueueEnd *queue, PyObject *read, int64_t number, int64_t most) {
-    if (number >= queue->tail_start && queue->tail != NULL && PyByteArray_CheckExact(queue->tail)) {
+    if (number >= queue->tail_start && queue->tail != NULL) {
         Py_ssize_t start = (number - queue->tail_start) * UNIT_SIZE, left = PyByteArray_GET_SIZE(queue->tail) - start;
         if (left < 0) left = 0;
         if (most > left / UNIT_SIZE) most = left / UNIT_SIZE;
