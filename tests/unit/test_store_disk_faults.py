@@ -121,6 +121,54 @@ def test_an_index_that_fails_while_many_records_become_visible_lacks_nothing_lat
     store.close()
 
 
+def recovered_without_index(disk: MemoryDisk, count: int) -> tuple[MessageStore, MemoryDisk, list[int]]:
+    """A store that a crash left with so many keyed messages, opened while no index file could be made.
+
+    With it its disk, which is well again, and where the messages are.
+    """
+    store = open_small("/store", disk=disk, **ROOMY)
+    sent = [offset for number in range(count) for offset in send(store, UNIQ_KEY=f"u{number}")]
+    store.flush()
+    left = disk.kill()
+    left.fail("create", error=errno.ENOSPC, path_contains="index")
+    store = open_small("/store", disk=left, **ROOMY)
+    left.heal()
+    return store, left, sent
+
+
+# Records that recovery takes one by one wait for some more: few of them ask the disk for nothing yet.
+@pytest.mark.parametrize("count", [10, 300])
+def test_keys_that_the_index_refused_during_recovery_are_found_though_nothing_is_sent(
+    disk: MemoryDisk, count: int
+) -> None:
+    store, _, sent = recovered_without_index(disk, count)
+    for number, offset in enumerate(sent):
+        assert found_by_key(store, number) == [offset]
+    store.close()
+
+
+def test_an_index_that_still_cannot_be_written_fails_no_query(disk: MemoryDisk) -> None:
+    store, left, sent = recovered_without_index(disk, 300)
+    left.fail("create", error=errno.ENOSPC, path_contains="index", times=3)
+    assert [found_by_key(store, 299) for _ in range(2)] == [[], []]
+    left.heal()
+    for number, offset in enumerate(sent):
+        assert found_by_key(store, number) == [offset]
+    store.close()
+
+
+def test_what_the_index_lacks_is_not_forgotten_while_the_log_cannot_be_read(disk: MemoryDisk) -> None:
+    store, left, sent = recovered_without_index(disk, 300)
+    store.log.files.close()
+    left.fail("map", error=errno.EMFILE, path_contains="commitlog", after=2, times=2)
+    with pytest.raises(AppendRefusedError, match="Too many open files"):
+        send(store)
+    left.heal()
+    for number, offset in enumerate(sent):
+        assert found_by_key(store, number) == [offset]
+    store.close()
+
+
 def test_what_a_failed_round_did_not_sync_is_synced_by_the_next(disk: MemoryDisk) -> None:
     store = open_small("/store", disk=disk)
     send(store, 5, UNIQ_KEY="u")

@@ -289,18 +289,38 @@ class Dispatcher:
         """Try again what the disk refused: queue files, and the records that the index lacks."""
         self.fault = None
         self.write_queues(self.unwritten)
-        if self.index is None or self.fault is not None:
+        if self.fault is None:
+            self.mend_index(files)
+
+    def mend_index(self, files: LogFiles) -> None:
+        """Enter what waits for the index and what it lacks.
+
+        Where the disk refuses again the rest stays missing, and ``fault`` says why.
+        """
+        if self.index is None:
             return
-        start, self.index_gap = self.index_gap, None
+        gap, self.index_gap = self.index_gap, None
         try:
             self.index.flush_pending()
         except DiskFaultError as error:
-            self.fault, self.index_gap = error, start
+            self.fault, self.index_gap = error, gap
             return
-        if start is not None:
+        if gap is not None:
+            self._index_from(gap, files)
+
+    def _index_from(self, start: int, files: LogFiles) -> None:
+        try:
             for seen in walk(files, start, self.position, check_crc=False):
                 if isinstance(seen, Seen):
                     self.index_seen(seen)
+                    start = seen.offset + seen.size
+                if self.index_gap is not None:
+                    return
+        except OSError as error:
+            self.index_gap = start
+            self.fault = DiskFaultError(
+                f"the log cannot be read for the index, which lacks a part of it ({error.strerror}): mend the disk"
+            )
 
     def index_seen(self, seen: Seen) -> None:
         """Enter a record found by walking the log into the index only."""

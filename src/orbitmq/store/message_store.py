@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.disk import Disk
     from orbitmq.store.queue_table import Queue
+    from orbitmq.store.reading import QueryResult
 
 ABORT_MARK = "orbitmq"
 """Stands in ``abort`` behind the process id (RocketMQ writes the id alone), so that recovery knows whose it was."""
@@ -86,7 +87,6 @@ class MessageStore:
         self.append_inner_batch = self.appender.append_inner_batch
         self.append_raw = self.appender.append_raw
         self.get = self.reader.get
-        self.query = self.reader.query
         self.record = self.reader.record
         self.log_failure: str | None = None
         """Why a sync of the log failed. No later one can vouch for what it covered."""
@@ -255,6 +255,21 @@ class MessageStore:
         """The queue offset after the newest message that can be read; 0 for an unknown queue."""
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int = 64,
+        begin: int = 0,
+        end: int = 1 << 62,
+        index_type: str | None = None,
+    ) -> QueryResult:
+        """Records whose key hashes like ``key``; see ``Reader.query``."""
+        if self.dispatcher.index_gap is not None:
+            # Not left to the next message: where none comes, as after a recovery, nobody else would try again.
+            self.dispatcher.mend_index(self.log.files)
+        return self.reader.query(topic, key, max_count, begin, end, index_type)
 
     def message_id(self, offset: int) -> str:
         """The offset message id of the record at a physical offset."""
