@@ -88,6 +88,26 @@ def test_what_comes_during_a_round_is_left_to_the_next(disk: MemoryDisk) -> None
             assert len(again.query(TOPIC, "u").records) == 30
 
 
+def test_what_the_index_lacked_when_a_round_began_is_left_to_the_next(disk: MemoryDisk) -> None:
+    settings: dict[str, Any] = {"max_index_num": 40, "mapped_file_size_consume_queue": 8000}
+    count = 400
+    store = open_small("/store", disk=disk, **settings, **SYNC)
+    for number in range(count):
+        send(store, UNIQ_KEY=f"u{number}")
+    disk.fail("create", error=errno.ENOSPC, path_contains="index")
+    store.flush()
+    lacking_from = store.dispatcher.index_gap
+    assert lacking_from is not None
+    # Records that the index had no room for are put while those before them are being synced.
+    sync_with(store, lambda: store.query(TOPIC, "u0"))
+    assert store.dispatcher.index_gap is None
+    assert store.checkpoint.logics_physical_offset == store.dispatcher.last_offset
+    assert store.checkpoint.index_msg_timestamp == 0
+    for seed in range(5):
+        with open_small("/store", disk=disk.power_cut(seed), **settings, **SYNC) as again:
+            assert [len(again.query(TOPIC, f"u{number}").records) for number in range(count)] == [1] * count
+
+
 def test_a_queue_that_is_written_again_meanwhile_is_not_vouched_for(disk: MemoryDisk) -> None:
     clock = ManualClock(T0)
     store = open_small("/store", disk=disk, clock=clock)

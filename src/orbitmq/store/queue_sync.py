@@ -43,6 +43,8 @@ class QueueSync:
         self._directories: dict[str, None] = {}
         """Directories with new names in them, each once: a queue's own, and those above it up to the root."""
         self._index: IndexSync | None = None
+        self._index_has_all = False
+        """Whether every record up to where the round vouches is in what ``_index`` syncs."""
         self.position = 0
         """Up to where the log must be on disk for ``finish`` to vouch for the queues."""
         self._rebuilds = 0
@@ -89,6 +91,8 @@ class QueueSync:
             # First, for it can fail: nothing that is to be synced has been taken from its owner yet.
             store.index.flush_pending()
             self._index = store.index.begin_sync()
+            # Now and not at the end: what is mended meanwhile was put too late to be synced by this round.
+            self._index_has_all = dispatcher.index_gap is None
         self.position = dispatcher.position
         self._rebuilds = store.rebuilds
         self._store_timestamp = dispatcher.last_store_timestamp
@@ -177,8 +181,7 @@ class QueueSync:
             checkpoint.logics_msg_timestamp = max(checkpoint.logics_msg_timestamp, self._store_timestamp)
             checkpoint.logics_physical_offset = self._last_offset or checkpoint.logics_physical_offset
             if store.index is not None:
-                has_all = store.dispatcher.index_gap is None
-                checkpoint.index_msg_timestamp = store.index.flushed_timestamp if has_all else 0
+                checkpoint.index_msg_timestamp = store.index.flushed_timestamp if self._index_has_all else 0
 
     def undo(self) -> None:
         """The disk failed. The kernel may have dropped what it could not write, so a later sync proves nothing.
