@@ -39,7 +39,7 @@ _LARGE_ROUND = 512 * MIB
 # What the servers may write before they are started anew, each.
 _GROUP_SPACE = 5 * GIB
 # For how much a round writes at most: no system gets further on any machine it was seen on.
-_HIGHEST_RATE = 400_000
+_HIGHEST_RATE = 800_000
 _RECORD = 200
 _SYNC_WARM_UP_SECONDS = 10.0
 _ECHO_SECONDS = 10
