@@ -2,7 +2,10 @@
 #ifndef ORBITMQ_LANES_H
 #define ORBITMQ_LANES_H
 #include "ends.h"
+#include <stdlib.h>
+#include <sys/mman.h>
 
+#define LARGE_PAGE ((size_t)2 << 20)
 #define TAIL_BYTES 4096 /* a tail of this size is to be written out */
 
 /* What every message needs comes first: with many queues none of it is in the processor's cache. */
@@ -83,7 +86,7 @@ static void drop_lanes(Runs *self) {
         Py_CLEAR(lane->field);
         pile_free(&lane->units);
     }
-    PyMem_Free(self->lanes);
+    free(self->lanes);
     self->lanes = NULL;
     self->lane_room = self->lane_count = 0;
 }
@@ -91,6 +94,22 @@ static void drop_lanes(Runs *self) {
 static PyObject *Runs_clear_lanes(Runs *self, PyObject *Py_UNUSED(unused)) {
     drop_lanes(self);
     Py_RETURN_NONE;
+}
+
+/* So many free places; NULL if there is no memory. Those of thousands of queues are in large pages where the system has
+ * some: a place anywhere among small ones is also one that the processor has to look up the address of. */
+static Lane *free_places(Py_ssize_t room) {
+    size_t size = room * sizeof(Lane);
+#ifdef MADV_HUGEPAGE
+    if (size >= LARGE_PAGE) {
+        void *lanes = NULL;
+        size = (size + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+        if (posix_memalign(&lanes, LARGE_PAGE, size) != 0) return NULL;
+        madvise(lanes, size, MADV_HUGEPAGE);
+        return memset(lanes, 0, size);
+    }
+#endif
+    return calloc(1, size);
 }
 
 static void place_lane(Runs *self, Lane lane) {
@@ -127,14 +146,14 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     }
     if (2 * (self->lane_count + 1) > self->lane_room) {
         Py_ssize_t room = self->lane_room ? 2 * self->lane_room : 64;
-        Lane *old = self->lanes, *lanes = PyMem_Calloc(room, sizeof(Lane));
+        Lane *old = self->lanes, *lanes = free_places(room);
         if (lanes == NULL) return PyErr_NoMemory();
         Py_ssize_t old_room = self->lane_room;
         self->lanes = lanes;
         self->lane_room = room;
         for (Py_ssize_t at = 0; at < old_room; at++)
             if (old[at].queue != NULL) place_lane(self, old[at]);
-        PyMem_Free(old);
+        free(old);
     }
     Lane lane = {0};
     lane.queue = Py_NewRef(queue);

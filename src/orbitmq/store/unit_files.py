@@ -8,6 +8,7 @@ process, because a queue is derived from the commit log and recovery writes it a
 from __future__ import annotations
 
 import os
+import zlib
 from typing import TYPE_CHECKING
 
 from orbitmq.kernel import QueueEnd
@@ -43,8 +44,8 @@ def file_name(offset: int) -> str:
 class UnitFiles(QueueEnd):
     """An append-only sequence of units, addressed by their number."""
 
-    __slots__ = ("_files", "_names_changed", "_unsynced", "directory", "disk", "file_size", "first", "gaps",
-                 "has_hole", "unit_size", "written")  # fmt: skip
+    __slots__ = ("_files", "_kept", "_names_changed", "_unsynced", "directory", "disk", "file_size", "first",
+                 "gaps", "has_hole", "unit_size", "written")  # fmt: skip
 
     def __init__(self, disk: Disk, directory: str, unit_size: int, file_size: int) -> None:
         self.disk = disk
@@ -64,6 +65,10 @@ class UnitFiles(QueueEnd):
         self.has_hole = False
         """Whether a file was missing between others."""
         self.is_queued = False
+        # A quarter of a page to a half, for each sequence another part: thousands of queues that get messages in
+        # turn would else have their pages full, and be written, all in the same second.
+        share = zlib.crc32(directory.encode("utf-8", "replace")) % (TAIL_BYTES // 4)
+        self._kept = (TAIL_BYTES // 4 + share) // unit_size * unit_size
         self._files: list[int] = []
         self._unsynced: set[str] = set()
         self._names_changed = False
@@ -192,8 +197,8 @@ class UnitFiles(QueueEnd):
             write_fully(self.disk, path, within, self.tail[start:stop])
             self._unsynced.add(path)
             self.written += (stop - start) // size
-        # Half a page stays in memory, for readers that follow the end of the queue.
-        keep = min(len(self.tail), TAIL_BYTES // 2 // size * size)
+        # Some stay in memory, for readers that follow the end of the queue.
+        keep = min(len(self.tail), self._kept)
         if len(self.tail) > keep:
             self.tail_start = self.end - keep // size
             del self.tail[: len(self.tail) - keep]
