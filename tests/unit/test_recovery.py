@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orbitmq.protocol.record import decode_record
-from orbitmq.store import MessageStore, StoreDamagedError, StoreLockedError
+from orbitmq.store import DiskFaultError, FlushFailedError, MessageStore, StoreDamagedError, StoreLockedError
 from orbitmq.store.recovery import FENCE_TOPIC
 from orbitmq.store.scan import Damage, Seen, walk
 from orbitmq.testing import ManualClock, MemoryDisk, PowerCut
@@ -29,6 +29,7 @@ from stores import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -291,6 +292,60 @@ def test_a_checkpoint_that_is_wrong_costs_time_only(tmp_path: Path) -> None:
         with open_small(root) as store:
             assert offsets_of(read_all(store)) == offsets
             assert len(store.query(TOPIC, "k").records) == 12
+
+
+# On the same machine
+
+
+def fail_flush(store: MessageStore, disk: MemoryDisk) -> None:
+    disk.fail("sync", path_contains="commitlog")
+    with pytest.raises(FlushFailedError, match="then restart the broker"):
+        store.flush()
+    crash(store)
+
+
+def fail_recovery(store: MessageStore, disk: MemoryDisk) -> None:
+    root = crash(store)
+    disk.fail("sync", path_contains="commitlog")
+    with pytest.raises(DiskFaultError):
+        open_small(root, disk=disk, **SYNC)
+
+
+def only_crash(store: MessageStore, disk: MemoryDisk) -> None:
+    crash(store)
+
+
+@pytest.mark.parametrize("end_life", [fail_flush, fail_recovery, only_crash])
+def test_what_a_start_on_the_same_machine_found_stays_when_the_power_fails(
+    end_life: Callable[[MessageStore, MemoryDisk], None],
+) -> None:
+    disk = MemoryDisk()
+    store = open_small("/store", disk=disk, **SYNC)
+    offsets = send(store, size=1000)
+    store.flush()
+    offsets += send(store, 6, size=1500)
+    end_life(store, disk)
+    store = open_small("/store", disk=disk, **SYNC)
+    assert offsets_of(read_all(store)) == offsets
+    offsets += send(store)
+    store.flush()
+    store.sync_queues()
+    for seed in range(10):
+        with open_small("/store", disk=disk.power_cut(seed), **SYNC) as again:
+            assert not again.recovery.damages
+            assert offsets_of(read_all(again)) == offsets
+            assert [record.body_is_intact for record in read_all(again)] == [True] * len(offsets)
+
+
+def test_a_failed_flush_that_cannot_be_noted_asks_for_a_restart_of_the_machine() -> None:
+    disk = MemoryDisk()
+    store = open_small("/store", disk=disk, **SYNC)
+    send(store)
+    disk.fail("sync", path_contains="commitlog")
+    disk.fail("create", path_contains="orbitmq.unflushed")
+    with pytest.raises(FlushFailedError, match="then restart the machine"):
+        store.flush()
+    crash(store)
 
 
 # Interrupted

@@ -26,6 +26,7 @@ from orbitmq.store.queue_sync import QueueSync
 from orbitmq.store.queue_table import QueueTable
 from orbitmq.store.reading import Reader
 from orbitmq.store.recovery import Recovery, RecoveryReport
+from orbitmq.store.unflushed import UnflushedMark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -310,7 +311,13 @@ class MessageStore:
 
         The store takes no more messages; what it has can still be read. A restart finds out what is on disk.
         """
-        reason = f"the disk failed to store the log ({error.strerror}): check the disk, then restart the broker"
+        try:
+            UnflushedMark(self.disk, self.config.store_path_root_dir).leave()
+            what = "broker"
+        except OSError:
+            # The next process would take what is in memory for what is on disk; after a reboot only that is there.
+            what = "machine"
+        reason = f"the disk failed to store the log ({error.strerror}): check the disk, then restart the {what}"
         self.log_failure = reason
         self.appender.gate.close("flush", reason)
         return FlushFailedError(reason)

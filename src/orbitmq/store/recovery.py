@@ -18,6 +18,7 @@ from orbitmq.store.dispatch import MULTI_DISPATCH
 from orbitmq.store.errors import StoreDamagedError
 from orbitmq.store.log_runs import LogRuns
 from orbitmq.store.scan import Damage, LogView, Seen, walk_past_damage
+from orbitmq.store.unflushed import UnflushedMark, write_again
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +84,7 @@ class Recovery:
         self._floor = floor
         self._clean = clean
         self._is_own = is_own
+        self._unflushed = UnflushedMark(disk, config.store_path_root_dir)
         self._at = 0
 
     def run(self) -> RecoveryReport:
@@ -95,8 +97,12 @@ class Recovery:
             self._clean, min(start, index_start), self._files.start, start, removed_index_files=removed
         )
         self._table.open_queue = self._open_in_walk
+        is_in_doubt = not self._clean and self._unflushed.is_there()
+        if not self._clean and self._files.writable:
+            # Before the first sync: if one fails, the next start has to know.
+            self._unflushed.leave()
         report.log_end = self._walk(report, start, index_start)
-        self._settle_end(report)
+        self._settle_end(report, is_in_doubt=is_in_doubt)
         self._settle_index(report.log_end)
         self._rebuild_behind(report, saw_all=start <= self._files.start)
         return report
@@ -283,14 +289,11 @@ class Recovery:
             )
         mapped.sync()
 
-    def _settle_end(self, report: RecoveryReport) -> None:
+    def _settle_end(self, report: RecoveryReport, *, is_in_doubt: bool) -> None:
         """Leave nothing behind the end of the log, in the log and in the queues that are open."""
-        files, end = self._files, report.log_end
-        if files.writable:
-            base = end - end % files.file_size
-            if base in files and not self._clean:
-                self._disk.zero(files.path(base), end - base)
-                files.mapped(base).sync()
+        end = report.log_end
+        if self._files.writable and not self._clean:
+            self._make_durable(end, is_in_doubt=is_in_doubt)
         for queue in self._table.opened():
             if queue.max_physical > end:
                 queue.truncate_to_log(end)
@@ -300,6 +303,23 @@ class Recovery:
             # the log has grown past the place to which it leads.
             for queue in self._table.all():
                 self._dispatcher.note_unsynced(queue)
+
+    def _make_durable(self, end: int, *, is_in_doubt: bool) -> None:
+        """Make the log on disk what was found of it, up to its end and behind it.
+
+        From here on it counts as flushed. What then went with the power would leave a hole before the checkpoint,
+        where no walk after a crash would find it.
+        """
+        files = self._files
+        start, last = min(self._after_crash(), end), end - end % files.file_size
+        if last in files:
+            self._disk.zero(files.path(last), end - last)
+        if is_in_doubt:
+            write_again(files, start, end)
+        for base in range(start - start % files.file_size, last + 1, files.file_size):
+            if base in files:
+                files.mapped(base).sync()
+        self._unflushed.remove()
 
     def open_untouched(self, queue: Queue, end: int) -> None:
         """Open a queue of which the walk saw no record: it holds nothing behind ``end``."""
