@@ -223,6 +223,20 @@ def test_a_note_of_the_queues_that_cannot_be_read_costs_time_only(tmp_path: Path
 # Ahead of the log
 
 
+def test_a_queue_is_written_again_with_the_records_behind_a_hole(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        offsets = send(store, 20, size=300)
+        send(store, queue_id=1)
+    shutil.rmtree(tmp_path / "consumequeue" / TOPIC / "0")
+    # In the first file, and in the last, where nothing but zeros follows the end of the log.
+    for lost in (2, 18):
+        edit_log(tmp_path, offsets[lost], bytes(offsets[lost + 1] - offsets[lost]))
+    with open_small(tmp_path) as store:
+        assert store.recovery.rebuilt_queues == [(TOPIC, 0)]
+        assert offsets_of(read_all(store)) == [offsets[number] for number in range(20) if number not in {2, 18}]
+        assert store.max_offset(TOPIC, 0) == 20
+
+
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("lost_files", [1, 2])
 def test_queues_and_index_ahead_of_the_log_forget_what_it_lost(

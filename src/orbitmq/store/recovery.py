@@ -21,7 +21,7 @@ from orbitmq.store.scan import Damage, LogView, Seen, walk_past_damage
 from orbitmq.store.unflushed import UnflushedMark, write_again
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from orbitmq.store.checkpoint import Checkpoint
     from orbitmq.store.config import StoreConfig
@@ -329,9 +329,18 @@ class Recovery:
         """Let the index lead to no record behind the end of the log."""
         index = self._dispatcher.index
         if index is not None and index.end_offset >= end and index.delete_from(end):
-            for found in walk_past_damage(self._files, max(index.end_offset, self._files.start), check_crc=False):
-                if isinstance(found, Seen) and found.offset < end:
-                    self._dispatcher.index_seen(found)
+            for seen in self._records(max(index.end_offset, self._files.start), end):
+                self._dispatcher.index_seen(seen)
+
+    def _records(self, start: int, end: int) -> Iterator[Seen]:
+        """The records between two offsets. Before the end of the log all was written once, so zeros are damage."""
+        for found in walk_past_damage(self._files, start, check_crc=False, search_unwritten=True):
+            if found.offset >= end:
+                return
+            if isinstance(found, Seen):
+                yield found
+            if found.offset + found.size >= end:
+                return  # what is behind it is not searched
 
     # Queues that lack more than the walk saw
 
@@ -363,12 +372,7 @@ class Recovery:
             queue.destroy()
             queue.min_offset = queue.next_offset = queue.max_physical = 0
         last = dispatcher.last_offset, dispatcher.last_store_timestamp
-        for found in walk_past_damage(self._files, self._files.start, check_crc=False):
-            if isinstance(found, Seen):
-                if found.offset >= end:
-                    break
-                if (decode_utf8(found.topic), found.queue_id) in wanted or (
-                    light and MULTI_DISPATCH in found.properties
-                ):
-                    dispatcher.dispatch_seen(found, to_index=False)
+        for seen in self._records(self._files.start, end):
+            if (decode_utf8(seen.topic), seen.queue_id) in wanted or (light and MULTI_DISPATCH in seen.properties):
+                dispatcher.dispatch_seen(seen, to_index=False)
         dispatcher.last_offset, dispatcher.last_store_timestamp = last
