@@ -87,14 +87,14 @@ async def test_if_a_queue_cannot_take_its_units_nothing_is_stored() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         for _ in range(3):
             await ask(broker.port, plain_send("orders", 0) + plain_send("orders", 1))
-        queues = [broker.store.queues.find("orders", queue_id) for queue_id in range(2)]
+        queues = [broker.store.queues.get("orders", queue_id) for queue_id in range(2)]
         end = broker.store.log.end
-        held = memoryview(queues[1].tail)  # type: ignore[union-attr]
+        held = memoryview(queues[1].tail)
         refused = await ask(broker.port, plain_send("orders", 0) + plain_send("orders", 1))
 
         assert refused == b""
         assert broker.store.log.end == end
-        assert [(queue.end, len(queue.tail)) for queue in queues if queue is not None] == [(3, 60), (3, 60)]
+        assert [(queue.end, len(queue.tail)) for queue in queues] == [(3, 60), (3, 60)]
 
         held.release()
         assert b'"queueOffset":"3"' in await ask(broker.port, plain_send("orders", 0) + plain_send("orders", 1))

@@ -132,12 +132,9 @@ class SendRuns:
 
     def take_together(self, received: list[tuple[Connection, bytes]]) -> list[int]:
         """The same for what several connections sent; how many bytes of each. No lane is opened for it."""
-        may_take = self._may_take()
-        taken = (
-            self._append(self._kernel, [(data, connection.state) for connection, data in received])
-            if may_take
-            else None
-        )
+        if not self._may_take():
+            return [0] * len(received)
+        taken = self._append(self._kernel, [(data, connection.state) for connection, data in received])
         if taken is None:
             return [0] * len(received)
         count, pieces, stored = taken

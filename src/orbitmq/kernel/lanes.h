@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #define LARGE_PAGE ((size_t)2 << 20)
-#define TAIL_BYTES 4096 /* a tail of this size is to be written out */
+#define TAIL_BYTES 4096 /* a tail of this size is to be written out: that of store/unit_files.py */
 
 /* What every message needs comes first: with many queues none of it is in the processor's cache. */
 typedef struct {

@@ -108,15 +108,13 @@ class Endpoint:
     def flush_soon(self, connection: Connection) -> None:
         """Write out at the end of this turn of the loop what a connection has collected, with all others."""
         if not self._turn_ends:
-            self._turn_ends = True
-            self.loop.call_soon(self._end_turn)
+            self._ask_for_end()
         self._unflushed.append(connection)
 
     def take_soon(self, connection: Connection, taker: Taker, data: bytes) -> None:
         """Have taken at the end of this turn of the loop what a connection received, with that of all others."""
         if not self._turn_ends:
-            self._turn_ends = True
-            self.loop.call_soon(self._end_turn)
+            self._ask_for_end()
         waiting = self._received.get(taker)
         if waiting is None:
             waiting = self._received[taker] = []
@@ -146,6 +144,10 @@ class Endpoint:
         except Exception as error:
             log.exception("what %s sent could not be taken", connection.remote_address)
             connection.abort(error)
+
+    def _ask_for_end(self) -> None:
+        self._turn_ends = True
+        self.loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         """Everything that came in this turn is taken, and everything that was answered leaves."""

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.disk import Disk
     from orbitmq.store.queue_table import Queue
-    from orbitmq.store.reading import QueryResult
 
 ABORT_MARK = "orbitmq"
 """Stands in ``abort`` behind the process id (RocketMQ writes the id alone), so that recovery knows whose it was."""
@@ -79,7 +78,7 @@ class MessageStore:
                 max_pending=INDEX_BATCH,
             )
         self.dispatcher = Dispatcher(self.queues, self.index, config)
-        self.reader = Reader(disk, config, self.log, self.queues, self.index, memory_size)
+        self.reader = Reader(disk, config, self.log, self.queues, self.index, memory_size, self._mend_index)
         self.appender = Appender(config, clock, self.log, self.queues, self.dispatcher)
         # The verbs of a store, without a call in between on the path of every message.
         self.append = self.appender.append
@@ -88,6 +87,7 @@ class MessageStore:
         self.append_inner_batch = self.appender.append_inner_batch
         self.append_raw = self.appender.append_raw
         self.get = self.reader.get
+        self.query = self.reader.query
         self.record = self.reader.record
         self.log_failure: str | None = None
         """Why a sync of the log failed. No later one can vouch for what it covered."""
@@ -257,20 +257,10 @@ class MessageStore:
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
-    def query(
-        self,
-        topic: str,
-        key: str,
-        max_count: int = 64,
-        begin: int = 0,
-        end: int = 1 << 62,
-        index_type: str | None = None,
-    ) -> QueryResult:
-        """Records whose key hashes like ``key``; see ``Reader.query``."""
+    def _mend_index(self) -> None:
+        # Not left to the next message: where none comes, as after a recovery, nobody else would try again.
         if self.dispatcher.index_gap is not None:
-            # Not left to the next message: where none comes, as after a recovery, nobody else would try again.
             self.dispatcher.mend_index(self.log.files)
-        return self.reader.query(topic, key, max_count, begin, end, index_type)
 
     def message_id(self, offset: int) -> str:
         """The offset message id of the record at a physical offset."""

@@ -101,12 +101,15 @@ class Reader:
         table: QueueTable,
         index: KeyIndex | None,
         memory_size: int,
+        mend_index: Callable[[], None],
     ) -> None:
+        """``mend_index`` puts into the index what it lacks; called before it is asked for something."""
         self._disk = disk
         self._config = config
         self._log = log
         self._table = table
         self._index = index
+        self._mend_index = mend_index
         self.memory_window = memory_size * config.access_message_in_memory_max_ratio // 100
         """Records this close to the end of the log count as being in memory."""
         self.cold = ColdLog(log)
@@ -418,6 +421,7 @@ class Reader:
         """Records whose key hashes like ``key``, oldest first. A client compares the keys themselves."""
         if self._index is None:
             return QueryResult([], 0, 0)
+        self._mend_index()
         hits = self._index.query(topic, key, max_count, begin, end, index_type)
         found = (self.record(offset) for offset in sorted(hits.offsets))
         records = [record for record in found if record is not None]
