@@ -42,6 +42,7 @@ func batchTemplate(s settings, connection, queue int, born int64) template {
 	for number := 0; number < s.batch; number++ {
 		made.keys = append(made.keys, first+number*len(item))
 	}
+	made.queueID = placeOfQueue(made.frame, made.binary, queue)
 	return made
 }
 

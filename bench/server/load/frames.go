@@ -45,6 +45,8 @@ type template struct {
 	born   int
 	due    int
 	queue  int
+	// queueID is the number of a send's queue, which has the digits that it was made with.
+	queueID int
 	// keys are those of the messages in a batch.
 	keys []int
 }
@@ -73,7 +75,7 @@ func sendTemplate(s settings, connection, queue int, born int64) template {
 		bornText = bornPlace
 		properties += fmt.Sprintf("DELAY\x01%d\x02", s.delayLevel)
 	}
-	return newTemplate(s.headers == "binary", sendMessageV2, []field{
+	made := newTemplate(s.headers == "binary", sendMessageV2, []field{
 		{"a", s.group},
 		{"b", s.topic},
 		{"c", "TBW102"},
@@ -88,6 +90,8 @@ func sendTemplate(s settings, connection, queue int, born int64) template {
 		{"m", "false"},
 		{"n", s.broker},
 	}, content(s.body))
+	made.queueID = placeOfQueue(made.frame, made.binary, queue)
+	return made
 }
 
 func keyOf(connection int, born int64) string {

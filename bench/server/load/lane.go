@@ -29,6 +29,7 @@ type lane struct {
 	stream
 	settings  settings
 	number    int
+	sending   spread
 	templates []template
 	ending    template
 	slots     []slot
@@ -39,7 +40,7 @@ func newLane(s settings, number int, socket net.Conn) *lane {
 	made := &lane{settings: s, number: number, stream: stream{socket: socket}, slots: make([]slot, s.inFlight)}
 	now := time.Now().UnixMilli()
 	if s.sends() {
-		made.templates = sendTemplates(s, number, now)
+		made.sending = newSpread(s, number, now)
 	}
 	for queue := 0; queue < s.queues && !s.sends(); queue++ {
 		made.templates = append(made.templates, pullTemplate(s, queue, now))
@@ -120,9 +121,9 @@ func (l *lane) request(at int, now time.Time) {
 	case l.settings.sends():
 		s.sent = now
 		start := len(l.out)
-		queue := &l.templates[l.counter%int64(len(l.templates))]
-		l.out = queue.appendTo(l.out, opaque, l.counter)
-		queue.setTimes(l.out[start:], now.UnixMilli(), l.settings.dueOf(l.counter))
+		var used *template
+		l.out, used = l.sending.appendTo(l.out, opaque, l.counter)
+		used.setTimes(l.out[start:], now.UnixMilli(), l.settings.dueOf(l.counter))
 		if l.settings.stamps() {
 			stamp(l.out[start:], l.settings.body, now)
 		}

@@ -141,22 +141,50 @@ func TestABatchCarriesItsMessagesWithKeysOfTheirOwn(t *testing.T) {
 }
 
 func TestConnectionsShareManyQueuesAndAllSendToFew(t *testing.T) {
-	for _, each := range []struct{ topics, queues, connections, wanted int }{{1, 8, 64, 8 * 64}, {3, 100, 8, 300}} {
+	for _, each := range []struct{ topics, queues, connections, wanted int }{
+		{1, 8, 64, 8 * 64}, {3, 100, 8, 300}, {1, 1001, 8, 1001}, {2, 1, 3, 6},
+	} {
 		s := settings{
 			mode: "send", headers: "json", topic: "T", group: "G", broker: "b", body: 10,
 			queues: each.queues, topics: each.topics, connections: each.connections,
 		}
 		seen, count := map[string]bool{}, 0
 		for number := 0; number < s.connections; number++ {
-			for _, made := range sendTemplates(s, number, 1_700_000_000_000) {
-				topic, _ := textAfter(made.frame, `"b":"`)
-				queue, _ := textAfter(made.frame, `"e":"`)
+			made := newSpread(s, number, 1_700_000_000_000)
+			for request := 0; request < made.within; request++ {
+				frame, _ := made.appendTo(nil, 1_234_567, int64(request))
+				topic, _ := textAfter(frame, `"b":"`)
+				queue, _ := textAfter(frame, `"e":"`)
 				seen[topic+" "+queue] = true
 				count++
 			}
 		}
 		if len(seen) != each.topics*each.queues || count != each.wanted {
 			t.Errorf("%+v: %d queues, %d requests", each, len(seen), count)
+		}
+	}
+}
+
+func TestTheQueueOfARequestIsWrittenOverWhateverItsLength(t *testing.T) {
+	for _, headers := range []string{"json", "binary"} {
+		for _, mode := range []string{"send", "send-batch"} {
+			s := settings{
+				mode: mode, headers: headers, topic: "T", group: "G", broker: "b", body: 10, batch: 2,
+				queues: 1000, topics: 2, connections: 1,
+			}
+			made := newSpread(s, 0, 1_700_000_000_000)
+			for _, number := range []int64{0, 9, 10, 99, 100, 999, 1000, 1042, 1999, 2000} {
+				frame, _ := made.appendTo(nil, 1_234_567, number)
+				here := s
+				here.topic = s.topicOf(int(number) % 2000 / 1000)
+				wanted := sendTemplate(here, 0, int(number)%1000, 1_700_000_000_000)
+				if mode == "send-batch" {
+					wanted = batchTemplate(here, 0, int(number)%1000, 1_700_000_000_000)
+				}
+				if !bytes.Equal(frame, wanted.appendTo(nil, 1_234_567, number)) {
+					t.Errorf("%s, %s: request %d is %q", mode, headers, number, frame)
+				}
+			}
 		}
 	}
 }
