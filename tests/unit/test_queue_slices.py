@@ -13,7 +13,13 @@ import pytest
 from orbitmq.store import DiskFaultError, LocalDisk, StoreError
 from orbitmq.store import disk as disk_module
 from orbitmq.store import pace as pace_module
-from orbitmq.store.pace import PAUSE_SECONDS, PIECES_AT_ONCE, SHORT_PAUSE_SECONDS, Pace
+from orbitmq.store.pace import (
+    LONGEST_PAUSE_SECONDS,
+    PAUSE_SECONDS,
+    PIECES_AT_ONCE,
+    SHORT_PAUSE_SECONDS,
+    Pace,
+)
 from orbitmq.store.queue_sync import QueueSync
 from orbitmq.store.retention import Retention
 from orbitmq.testing import ManualClock, MemoryDisk
@@ -446,10 +452,33 @@ async def test_pauses_are_shorter_when_the_work_is_late(
     clock_of_loop: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pace = Pace(30)
-    clock_of_loop(29)
+    clock_of_loop(59)
     assert await pause_of(pace, monkeypatch) == PAUSE_SECONDS
     clock_of_loop(1)
     assert await pause_of(pace, monkeypatch) == SHORT_PAUSE_SECONDS
+
+
+async def test_work_of_known_size_is_spread_over_its_time(
+    clock_of_loop: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slices = 700
+    pace = Pace(30, pieces=slices * PIECES_AT_ONCE)
+    pause = await pause_of(pace, monkeypatch)
+    assert 10 < pause * slices < 30
+    clock_of_loop(29.9)
+    assert await pause_of(pace, monkeypatch) == pause
+    clock_of_loop(0.1)
+    assert await pause_of(pace, monkeypatch) == PAUSE_SECONDS
+    clock_of_loop(30)
+    assert await pause_of(pace, monkeypatch) == SHORT_PAUSE_SECONDS
+
+
+@pytest.mark.parametrize(("pieces", "expected"), [(1, LONGEST_PAUSE_SECONDS), (10**7, PAUSE_SECONDS)])
+async def test_a_pause_is_neither_very_long_nor_very_short(
+    pieces: int, expected: float, clock_of_loop: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_of_loop(1)
+    assert await pause_of(Pace(30, pieces=pieces), monkeypatch) == expected
 
 
 async def test_hurried_work_does_not_pause() -> None:

@@ -17,10 +17,14 @@ SLICE_SECONDS = 0.0009
 """A little less than a millisecond: uvloop tells the time in whole ones, and a slice ends with the current one."""
 PIECES_AT_ONCE = 64
 """A slice ends after so many pieces of work too, for a loop whose time is virtual and does not pass meanwhile."""
+LONGEST_PAUSE_SECONDS = 0.05
+"""Where there is time for it, work takes a hundredth of the loop's, and others do not notice it."""
 PAUSE_SECONDS = 0.004
 """With this between slices the work takes a fifth of the loop's time."""
 SHORT_PAUSE_SECONDS = 0.001
 """With this, a half."""
+_USED_OF_TIME = 0.7
+"""For pauses; the slices need the rest, and some may end before they have done all of their pieces."""
 
 
 def _is_calm() -> bool:
@@ -30,14 +34,22 @@ def _is_calm() -> bool:
 class Pace:
     """Says when to pause, and pauses. The first slice begins when it is made.
 
-    After ``seconds`` the pauses are shorter, for then the work is late. When ``is_hurried`` says so there are none:
-    somebody waits for the end of the work, and nobody is left to be served.
+    Work of so many ``pieces`` is spread over ``seconds``; of a number that is not known it takes a fifth of the
+    loop's time. After these seconds it is late, and takes a fifth, after twice as many a half. When ``is_hurried``
+    says so there are no pauses: somebody waits for the end of the work, and nobody is left to be served.
     """
 
-    def __init__(self, seconds: float = math.inf, is_hurried: Callable[[], bool] = _is_calm) -> None:
+    def __init__(
+        self, seconds: float = math.inf, is_hurried: Callable[[], bool] = _is_calm, pieces: int | None = None
+    ) -> None:
         self._time = asyncio.get_running_loop().time
         self._is_hurried = is_hurried
         self._late_at = self._time() + seconds
+        self._very_late_at = self._late_at + seconds
+        self._pause = PAUSE_SECONDS
+        if pieces:
+            pause = _USED_OF_TIME * seconds / pieces * PIECES_AT_ONCE
+            self._pause = min(max(pause, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
         self._begin_slice()
 
     def _begin_slice(self) -> None:
@@ -52,5 +64,7 @@ class Pace:
 
     async def pause(self) -> None:
         """Let others have their turn; afterwards the next slice begins."""
-        await asyncio.sleep(PAUSE_SECONDS if self._time() < self._late_at else SHORT_PAUSE_SECONDS)
+        now = self._time()
+        pause = self._pause if now < self._late_at else PAUSE_SECONDS
+        await asyncio.sleep(pause if now < self._very_late_at else SHORT_PAUSE_SECONDS)
         self._begin_slice()

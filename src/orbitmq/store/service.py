@@ -234,7 +234,7 @@ class StoreService:
         if now - self._last_queue_sync >= interval:
             self._last_queue_sync = now
             sync = QueueSync(store)
-            pace = self._pace(interval)
+            pace = self._pace(interval, len(store.dispatcher.unwritten))
             # Closed, so that a cancelled round gives back what it has taken.
             with contextlib.closing(sync.writing(pace.is_due)) as slices:
                 for _ in slices:
@@ -249,9 +249,9 @@ class StoreService:
             sync.finish()
         await self.run_blocking(store.store_checkpoint)
 
-    def _pace(self, interval_ms: int) -> Pace:
+    def _pace(self, interval_ms: int, pieces: int | None = None) -> Pace:
         """For work that comes round: late when half of the time to its next round is over."""
-        return Pace(interval_ms / 2000, self._stopping.is_set)
+        return Pace(interval_ms / 2000, self._stopping.is_set, pieces)
 
     async def _put_keys(self) -> None:
         if self.store.index is not None and self.store.dispatcher.index_gap is None:
