@@ -8,6 +8,7 @@ import pytest
 
 from orbitmq.store import StoreDamagedError
 from orbitmq.store.consume_queue import FILLER, UNIT, UNIT_SIZE, ConsumeQueue
+from orbitmq.store.unit_files import TAIL_BYTES
 from orbitmq.testing import MemoryDisk
 from stores import QUEUE_FILE, TOPIC
 
@@ -83,7 +84,7 @@ def test_units_are_read_whether_they_are_in_a_file_or_still_in_memory(
     queue.write_out(FILLER)
     assert numbers(queue) == list(range(count))
     assert files(disk) == list(range(0, count, PER_FILE))
-    assert len(queue.tail) <= 2048
+    assert queue.tail_size < TAIL_BYTES
     put(queue, range(count, count + 5), written=False)
     assert numbers(queue) == list(range(count + 5))
 

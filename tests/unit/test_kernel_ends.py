@@ -18,15 +18,66 @@ FIELDS = {"end": 1, "next_offset": 2, "max_physical": 3, "min_offset": 4, "tail_
 needs_kernel = pytest.mark.skipif(SendRuns is None, reason="the compiled kernel was not built: no C compiler")
 
 
-@pytest.mark.parametrize("kind", [QueueEnd, ends.QueueEnd])
-def test_the_end_of_a_queue_holds_what_it_is_given(kind: type[QueueEnd]) -> None:
-    end = kind()
-    end.tail = tail = bytearray(b"ab")
+@pytest.fixture(params=[QueueEnd, ends.QueueEnd], ids=["kernel", "plain"])
+def end(request: pytest.FixtureRequest) -> QueueEnd:
+    made: QueueEnd = request.param()
+    return made
+
+
+def test_the_end_of_a_queue_holds_what_it_is_given(end: QueueEnd) -> None:
     for name, value in FIELDS.items():
         setattr(end, name, value)
 
     assert {name: getattr(end, name) for name in FIELDS} == FIELDS
-    assert end.tail is tail
+
+
+def test_an_empty_tail_can_be_read_and_shortened(end: QueueEnd) -> None:
+    end.shorten_tail(100)
+    end.cut_tail(0)
+
+    assert (end.tail_size, end.tail_bytes(0, 20), end.tail_bytes(40, 60)) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("step", [20, 60, 1300, 5000])
+def test_a_tail_keeps_what_is_put_behind_it_however_long_it_gets(end: QueueEnd, step: int) -> None:
+    expected = b""
+    for number in range(40):
+        added = bytes((number * 7 + at) % 251 for at in range(step))
+        end.add_to_tail(bytearray(added) if number % 2 else added)
+        expected += added
+        if number % 5 == 4:
+            end.shorten_tail(len(expected) // 3)
+            expected = expected[-(len(expected) // 3) :]
+        if number % 7 == 6:
+            end.cut_tail(len(expected) // 2)
+            expected = expected[: len(expected) // 2]
+
+        assert end.tail_size == len(expected)
+        assert end.tail_bytes(0, end.tail_size) == expected
+        assert end.tail_bytes(13, 57) == expected[13:57]
+        assert end.tail_bytes(13, 1 << 40) == expected[13:]
+
+
+def test_the_room_of_a_tail_is_used_again_by_the_next(end: QueueEnd) -> None:
+    for number in range(300):
+        other = type(end)()
+        other.add_to_tail(bytes([number % 256]) * 4096)
+        end.cut_tail(0)
+        end.add_to_tail(other.tail_bytes(0, 4096))
+        del other
+
+    assert end.tail_bytes(0, 1 << 20) == bytes([299 % 256]) * 4096
+
+
+@needs_kernel
+def test_a_tail_has_no_negative_size() -> None:
+    end = QueueEnd()
+    end.add_to_tail(b"ab")
+    for wrong in (lambda: end.shorten_tail(-1), lambda: end.cut_tail(-1), lambda: end.tail_bytes(-1, 1)):
+        with pytest.raises(ValueError, match="tail"):
+            wrong()
+
+    assert end.tail_bytes(0, 2) == b"ab"
 
 
 @pytest.mark.parametrize("kind", [Count, ends.Count])
@@ -61,7 +112,7 @@ async def test_what_the_kernel_stores_is_in_the_queue_and_counted() -> None:
         counter = broker.stats.put_counter("orders", 0)
 
         assert isinstance(queue, ConsumeQueue)
-        assert (queue.end, queue.next_offset, len(queue.tail), queue.is_queued) == (6, 6, 120, True)
+        assert (queue.end, queue.next_offset, queue.tail_size, queue.is_queued) == (6, 6, 120, True)
         assert queue.max_physical == broker.store.log.end
         assert queue in broker.store.dispatcher.unwritten
         assert isinstance(counter, Counter)
@@ -79,23 +130,3 @@ async def test_a_counter_that_was_dropped_is_used_no_more() -> None:
 
         assert broker.stats.put_counter("orders", 0).nums == 1
         assert broker.stats.puts.nums == 4
-
-
-@needs_kernel
-async def test_if_a_queue_cannot_take_its_units_nothing_is_stored() -> None:
-    async with running_broker(autoCreateTopicEnable="true") as broker:
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        for _ in range(3):
-            await ask(broker.port, plain_send("orders", 0) + plain_send("orders", 1))
-        queues = [broker.store.queues.get("orders", queue_id) for queue_id in range(2)]
-        end = broker.store.log.end
-        held = memoryview(queues[1].tail)
-        refused = await ask(broker.port, plain_send("orders", 0) + plain_send("orders", 1))
-
-        assert refused == b""
-        assert broker.store.log.end == end
-        assert [(queue.end, len(queue.tail)) for queue in queues] == [(3, 60), (3, 60)]
-
-        held.release()
-        assert b'"queueOffset":"3"' in await ask(broker.port, plain_send("orders", 0) + plain_send("orders", 1))
-        assert [broker.store.get("orders", queue_id, 0).count for queue_id in range(2)] == [4, 4]

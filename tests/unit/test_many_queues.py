@@ -84,7 +84,7 @@ def test_the_tail_of_a_queue_in_memory_is_bounded(tmp_path: Path) -> None:
     store = open_small(tmp_path, **ROOMY, mapped_file_size_consume_queue=UNIT_SIZE * 1000)
     send(store, 3000)
     (queue,) = store.queues.opened()
-    assert len(queue.tail) <= TAIL_BYTES
+    assert queue.tail_size <= TAIL_BYTES
     assert len(read_all(store)) == 3000
     store.close()
 

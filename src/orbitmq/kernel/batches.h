@@ -59,7 +59,7 @@ static Py_ssize_t read_items(Runs *self, Text batch, int64_t room, Py_ssize_t fi
 }
 
 static uint8_t *put_ids(const Runs *self, uint8_t *at, const Lane *lane, Py_ssize_t count) {
-    const uint8_t *units = lane->units.data + lane->units.size - count * UNIT_SIZE;
+    const uint8_t *units = pending_end(lane) - count * UNIT_SIZE;
     Py_ssize_t host_size = PyBytes_GET_SIZE(self->host_text);
     for (Py_ssize_t n = 0; n < count; n++) {
         if (n) *at++ = ',';
@@ -79,7 +79,7 @@ static int put_batch_answer(Runs *self, int is_binary, const Send *send, Text ke
     Py_ssize_t parts = parts_size(self->batch_json) + PyBytes_GET_SIZE(self->batch_binary);
     uint8_t *start = pile_more(&self->answers, PREFIX_SIZE + parts + key.size + ids + 300), *at = start + PREFIX_SIZE;
     if (start == NULL) return -1;
-    int64_t queue_offset = lane->next - count;
+    int64_t queue_offset = next_in(lane) - count;
     if (is_binary) {
         uint8_t *fields = put_binary_head(self, at, send->opaque);
         at = put_text(fields, PyBytes_AS_STRING(self->batch_binary), PyBytes_GET_SIZE(self->batch_binary));

@@ -43,7 +43,7 @@ typedef struct { uint8_t *data; Py_ssize_t size, room; } Pile;
 
 static uint8_t *pile_more(Pile *pile, Py_ssize_t size) {
     if (pile->size + size > pile->room) {
-        Py_ssize_t room = pile->room ? pile->room : 160; /* eight units: there may be 50,000 queues */
+        Py_ssize_t room = pile->room ? pile->room : 256;
         while (room < pile->size + size) room *= 2;
         uint8_t *data = PyMem_Realloc(pile->data, room);
         if (data == NULL) { PyErr_NoMemory(); return NULL; }

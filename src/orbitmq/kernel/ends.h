@@ -4,14 +4,22 @@
  */
 #ifndef ORBITMQ_ENDS_H
 #define ORBITMQ_ENDS_H
-#include "bytes.h"
+#include "large_pages.h"
 #include <structmember.h>
 
+#define TAIL_BYTES 4096 /* a tail of this size is to be written out: that of store/unit_files.py */
+#define FIRST_ROOM 160 /* eight units: there may be 50,000 queues */
+#define MOST_TAIL (1u << 30)
+
+/* What every message needs comes first: with many queues none of it is in the processor's cache. */
 typedef struct {
     PyObject_HEAD
-    long long end, next_offset, max_physical, min_offset, tail_start;
-    PyObject *tail; /* a bytearray, or NULL before it was given one */
+    long long end, next_offset, max_physical;
+    uint8_t *tail; /* the newest units */
+    uint32_t tail_size, tail_room;
+    uint32_t pending; /* bytes behind them that a run has put there and not entered yet */
     char is_queued;
+    long long min_offset, tail_start;
 } QueueEnd;
 
 static PyMemberDef QueueEnd_members[] = {
@@ -20,35 +28,109 @@ static PyMemberDef QueueEnd_members[] = {
     {"max_physical", T_LONGLONG, offsetof(QueueEnd, max_physical), 0, NULL},
     {"min_offset", T_LONGLONG, offsetof(QueueEnd, min_offset), 0, NULL},
     {"tail_start", T_LONGLONG, offsetof(QueueEnd, tail_start), 0, NULL},
+    {"tail_size", T_UINT, offsetof(QueueEnd, tail_size), READONLY, "Bytes of the newest units."},
     {"is_queued", T_BOOL, offsetof(QueueEnd, is_queued), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyObject *QueueEnd_get_tail(QueueEnd *self, void *Py_UNUSED(unused)) {
-    if (self->tail == NULL) {
-        PyErr_SetString(PyExc_AttributeError, "tail");
-        return NULL;
-    }
-    return Py_NewRef(self->tail);
+/* The tail */
+
+static void free_tail(uint8_t *tail, uint32_t room) {
+    if (room == BLOCK_BYTES) leave_block(tail);
+    else PyMem_Free(tail);
 }
 
-/* Looked at here, so that it need not be with every message: it lies elsewhere in memory. */
-static int QueueEnd_set_tail(QueueEnd *self, PyObject *tail, void *Py_UNUSED(unused)) {
-    if (tail == NULL || !PyByteArray_CheckExact(tail)) {
-        PyErr_SetString(PyExc_TypeError, "a tail is a bytearray");
+/* Give a tail this room, which is as much as it has in it at least; -1 for an error. */
+static int move_tail(QueueEnd *queue, uint32_t room) {
+    uint8_t *tail = room == BLOCK_BYTES ? take_block() : PyMem_Malloc(room);
+    if (tail == NULL) {
+        PyErr_NoMemory();
         return -1;
     }
-    Py_XSETREF(self->tail, Py_NewRef(tail));
+    if (queue->tail != NULL) {
+        memcpy(tail, queue->tail, queue->tail_size + queue->pending);
+        free_tail(queue->tail, queue->tail_room);
+    }
+    queue->tail = tail;
+    queue->tail_room = room;
     return 0;
 }
 
-static PyGetSetDef QueueEnd_getset[] = {
-    {"tail", (getter)QueueEnd_get_tail, (setter)QueueEnd_set_tail, "The newest units.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
+/* Where so many bytes behind the tail and what is pending can be put; NULL for an error. Short tails double, others have
+ * room for a full one: what is more than that comes all at once, and seldom. */
+static uint8_t *room_behind(QueueEnd *queue, size_t size) {
+    size_t wanted = queue->tail_size + queue->pending + size;
+    if (wanted > queue->tail_room) {
+        size_t room = queue->tail_room ? queue->tail_room : FIRST_ROOM;
+        while (room < wanted && room < BLOCK_BYTES / 2) room *= 2;
+        if (room < wanted) room = wanted <= BLOCK_BYTES ? BLOCK_BYTES : wanted + wanted / 2;
+        if (room > MOST_TAIL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        if (move_tail(queue, room) < 0) return NULL;
+    }
+    return queue->tail + queue->tail_size + queue->pending;
+}
+
+static PyObject *QueueEnd_add_to_tail(QueueEnd *self, PyObject *units) {
+    Py_buffer added;
+    if (PyObject_GetBuffer(units, &added, PyBUF_SIMPLE) < 0) return NULL;
+    uint8_t *at = room_behind(self, added.len);
+    if (at != NULL) {
+        memcpy(at, added.buf, added.len);
+        self->tail_size += added.len;
+    }
+    PyBuffer_Release(&added);
+    if (at == NULL) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *QueueEnd_tail_bytes(QueueEnd *self, PyObject *const *args, Py_ssize_t count) {
+    Py_ssize_t start = count == 2 ? PyLong_AsSsize_t(args[0]) : -1, stop = count == 2 ? PyLong_AsSsize_t(args[1]) : -1;
+    if (PyErr_Occurred()) return NULL;
+    if (stop > (Py_ssize_t)self->tail_size) stop = self->tail_size;
+    if (start < 0 || stop < start) {
+        if (start >= 0 && stop >= 0) return PyBytes_FromStringAndSize(NULL, 0);
+        PyErr_SetString(PyExc_ValueError, "tail_bytes(start, stop)");
+        return NULL;
+    }
+    return PyBytes_FromStringAndSize((char *)self->tail + start, stop - start);
+}
+
+/* The size that an argument asks for, which is no more than the tail has; -1 for an error. */
+static Py_ssize_t size_of_tail(const QueueEnd *self, PyObject *argument) {
+    Py_ssize_t size = PyLong_AsSsize_t(argument);
+    if (size < 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a tail has a size");
+    return size > (Py_ssize_t)self->tail_size ? (Py_ssize_t)self->tail_size : size;
+}
+
+static PyObject *QueueEnd_shorten_tail(QueueEnd *self, PyObject *argument) {
+    Py_ssize_t kept = size_of_tail(self, argument);
+    if (kept < 0) return NULL;
+    if (kept > 0) memmove(self->tail, self->tail + (self->tail_size - kept), kept);
+    self->tail_size = kept;
+    if (self->tail_room > BLOCK_BYTES && kept <= (Py_ssize_t)BLOCK_BYTES && move_tail(self, BLOCK_BYTES) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *QueueEnd_cut_tail(QueueEnd *self, PyObject *argument) {
+    Py_ssize_t kept = size_of_tail(self, argument);
+    if (kept < 0) return NULL;
+    self->tail_size = kept;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef QueueEnd_methods[] = {
+    {"add_to_tail", (PyCFunction)QueueEnd_add_to_tail, METH_O, "Put units behind the newest."},
+    {"tail_bytes", (PyCFunction)(void (*)(void))QueueEnd_tail_bytes, METH_FASTCALL, "A part of the tail."},
+    {"shorten_tail", (PyCFunction)QueueEnd_shorten_tail, METH_O, "Forget all but so many of the newest bytes of the tail."},
+    {"cut_tail", (PyCFunction)QueueEnd_cut_tail, METH_O, "Forget all but so many of the oldest bytes of the tail."},
+    {NULL, NULL, 0, NULL},
 };
 
 static void QueueEnd_dealloc(QueueEnd *self) {
-    Py_XDECREF(self->tail);
+    if (self->tail != NULL) free_tail(self->tail, self->tail_room);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -61,7 +143,7 @@ static PyTypeObject QueueEndType = {
     .tp_new = PyType_GenericNew,
     .tp_dealloc = (destructor)QueueEnd_dealloc,
     .tp_members = QueueEnd_members,
-    .tp_getset = QueueEnd_getset,
+    .tp_methods = QueueEnd_methods,
 };
 
 typedef struct {
@@ -85,14 +167,5 @@ static PyTypeObject CountType = {
     .tp_new = PyType_GenericNew,
     .tp_members = Count_members,
 };
-
-/* A bytearray with so many bytes more at its end; -1 for an error. It grows by half: Python lets it grow by an eighth, and
- * short ones would be moved with every unit. */
-static int grow_tail(PyObject *tail, Py_ssize_t size) {
-    const PyByteArrayObject *array = (PyByteArrayObject *)tail;
-    Py_ssize_t wanted = Py_SIZE(array) + size, room = array->ob_alloc - (array->ob_start - array->ob_bytes);
-    if (wanted >= room && PyByteArray_Resize(tail, wanted + wanted / 2) < 0) return -1;
-    return PyByteArray_Resize(tail, wanted);
-}
 
 #endif

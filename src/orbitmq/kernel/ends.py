@@ -12,19 +12,42 @@ class QueueEnd:
 
     ``next_offset`` is what the next append gets; ``end`` is what readers see. They differ while records wait to
     become visible. ``min_offset`` is the smallest offset that can be read, ``max_physical`` where the last record
-    of the queue ends in the commit log. ``tail`` are the newest units, from number ``tail_start`` on.
+    of the queue ends in the commit log. The tail are the newest units, from number ``tail_start`` on.
     ``is_queued``: its owner has noted that there is something to write or sync.
     """
 
-    __slots__ = ("end", "is_queued", "max_physical", "min_offset", "next_offset", "tail", "tail_start")
+    __slots__ = ("_tail", "end", "is_queued", "max_physical", "min_offset", "next_offset", "tail_start")
 
     end: int
     next_offset: int
     max_physical: int
     min_offset: int
-    tail: bytearray
     tail_start: int
     is_queued: bool
+
+    def __init__(self) -> None:
+        self._tail = bytearray()
+
+    @property
+    def tail_size(self) -> int:
+        """Bytes of the tail."""
+        return len(self._tail)
+
+    def tail_bytes(self, start: int, stop: int, /) -> bytes:
+        """A part of the tail."""
+        return bytes(self._tail[start:stop])
+
+    def add_to_tail(self, units: bytes | bytearray | memoryview, /) -> None:
+        """Put units behind the newest."""
+        self._tail += units
+
+    def shorten_tail(self, size: int, /) -> None:
+        """Forget all but so many of the newest bytes of the tail."""
+        del self._tail[: max(len(self._tail) - size, 0)]
+
+    def cut_tail(self, size: int, /) -> None:
+        """Forget all but so many of the oldest bytes of the tail."""
+        del self._tail[size:]
 
 
 class Count:

@@ -2,34 +2,34 @@
 #ifndef ORBITMQ_LANES_H
 #define ORBITMQ_LANES_H
 #include "ends.h"
-#include <stdlib.h>
-#include <sys/mman.h>
 
-#define LARGE_PAGE ((size_t)2 << 20)
-#define TAIL_BYTES 4096 /* a tail of this size is to be written out: that of store/unit_files.py */
-
-/* What every message needs comes first: with many queues none of it is in the processor's cache. */
+/* A line of the processor's cache: with many queues none is there, and this one is fetched for every message. The units
+ * that a queue gets in a run are behind its tail until they are entered. */
 typedef struct {
-    PyObject *queue; /* NULL: the place is free; None: there is no queue yet, but messages may wait for it elsewhere */
+    PyObject *queue; /* None: there is no queue yet, but messages may wait for it elsewhere */
     PyObject *field; /* the topic with its length in front, as records have it */
-    Py_ssize_t topic_size;
-    int64_t queue_id;
+    PyObject *count; /* what its messages are counted by, or None: whoever has the run told counts them */
+    PyObject *topic;
+    int32_t queue_id;
     uint32_t hash;
     uint32_t magic;
     uint32_t prefix_hash; /* of the topic and "#", with which keys in the index begin */
+    uint32_t requests; /* in this run */
+    uint32_t halves; /* half messages for this place in this run, which are in another lane */
+    uint16_t topic_size;
     char is_parking; /* for messages that wait for something, and not for what clients send to it */
     char is_touched;
-    int64_t first, next, stop, bytes, code, requests;
-    Pile units;
-    PyObject *count; /* what its messages are counted by, or None: whoever has the run told counts them */
-    PyObject *topic;
-    int64_t halves; /* half messages for this place in one run, which are in another lane */
 } Lane;
+
+/* Where to look for a lane: its number, counted from 1, and its hash. Small, so that it stays in the cache. */
+typedef struct { uint32_t hash, number; } Signpost;
 
 typedef struct {
     PyObject_HEAD
-    Lane *lanes; /* open addressing; a power of two, at most half full */
+    Lane *lanes;
     Py_ssize_t lane_room, lane_count;
+    Signpost *signposts; /* open addressing; a power of two, at most half full */
+    Py_ssize_t signpost_room;
     Py_ssize_t *touched;
     Py_ssize_t touched_room, touched_count;
     PyObject *languages, *added, *store_host, *json_parts, *binary_parts, *timed_json_parts, *timed_binary_parts, *crc32;
@@ -50,45 +50,73 @@ static uint32_t lane_hash(const uint8_t *topic, Py_ssize_t size, int64_t queue_i
     return hash >> 32;
 }
 
-static Lane *find_lane(Runs *self, const uint8_t *topic, Py_ssize_t size, int64_t queue_id, int is_parking) {
-    if (self->lane_room == 0) return NULL;
-    uint32_t hash = lane_hash(topic, size, queue_id, is_parking);
-    for (Py_ssize_t at = hash & (self->lane_room - 1);; at = (at + 1) & (self->lane_room - 1)) {
-        Lane *lane = &self->lanes[at];
-        if (lane->queue == NULL) return NULL;
-        if (lane->hash == hash && lane->queue_id == queue_id && lane->topic_size == size && lane->is_parking == is_parking &&
+static Lane *find_hashed_lane(const Runs *self, uint32_t hash, const uint8_t *topic, Py_ssize_t size, int64_t queue_id,
+                              int is_parking) {
+    if (self->signpost_room == 0) return NULL;
+    for (Py_ssize_t at = hash & (self->signpost_room - 1);; at = (at + 1) & (self->signpost_room - 1)) {
+        if (self->signposts[at].number == 0) return NULL;
+        if (self->signposts[at].hash != hash) continue;
+        Lane *lane = &self->lanes[self->signposts[at].number - 1];
+        if (lane->queue_id == queue_id && lane->topic_size == size && lane->is_parking == is_parking &&
             memcmp(PyBytes_AS_STRING(lane->field) + PyBytes_GET_SIZE(lane->field) - size, topic, size) == 0)
             return lane;
     }
 }
 
-/* Let the processor fetch where a lane will be found, and then what is behind it. */
-static void expect_lane(const Runs *self, const uint8_t *topic, Py_ssize_t size, int64_t queue_id) {
-    if (self->lane_room == 0) return;
-    const char *lane = (const char *)&self->lanes[lane_hash(topic, size, queue_id, 0) & (self->lane_room - 1)];
-    __builtin_prefetch(lane);
-    __builtin_prefetch(lane + 64, 1);
-    __builtin_prefetch(lane + 128, 1);
+static Lane *find_lane(const Runs *self, const uint8_t *topic, Py_ssize_t size, int64_t queue_id, int is_parking) {
+    return find_hashed_lane(self, lane_hash(topic, size, queue_id, is_parking), topic, size, queue_id, is_parking);
+}
+
+/* Let the processor fetch what a message will need, in steps, each of which goes by what the one before has fetched. */
+
+static void expect_signpost(const Runs *self, uint32_t hash) {
+    if (self->signpost_room > 0) __builtin_prefetch(&self->signposts[hash & (self->signpost_room - 1)]);
+}
+
+static void expect_lane(const Runs *self, uint32_t hash) {
+    if (self->signpost_room == 0) return;
+    Signpost first = self->signposts[hash & (self->signpost_room - 1)];
+    if (first.number > 0) __builtin_prefetch(&self->lanes[first.number - 1], 1);
 }
 
 static void expect_queue(const Lane *lane) {
     __builtin_prefetch((const char *)lane->queue, 1);
-    __builtin_prefetch((const char *)lane->queue + 64, 1);
-    __builtin_prefetch(lane->units.data, 1);
+    __builtin_prefetch((const char *)lane->queue + CACHE_LINE - 1, 1);
+    __builtin_prefetch((const char *)lane->count + sizeof(PyObject), 1);
+}
+
+static void expect_tail(const Lane *lane) {
+    if (lane->queue == Py_None) return;
+    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    __builtin_prefetch(queue->tail + queue->tail_size, 1);
+    __builtin_prefetch(queue->tail + queue->tail_size + UNIT_SIZE - 1, 1);
+}
+
+/* What was not entered is forgotten. */
+static void untouch(Runs *self) {
+    for (Py_ssize_t n = 0; n < self->touched_count; n++) {
+        Lane *lane = &self->lanes[self->touched[n]];
+        lane->is_touched = 0;
+        ((QueueEnd *)lane->queue)->pending = 0;
+    }
+    self->touched_count = 0;
 }
 
 static void drop_lanes(Runs *self) {
-    for (Py_ssize_t at = 0; at < self->lane_room; at++) {
-        Lane *lane = &self->lanes[at];
-        Py_CLEAR(lane->queue);
-        Py_CLEAR(lane->count);
-        Py_CLEAR(lane->topic);
-        Py_CLEAR(lane->field);
-        pile_free(&lane->units);
-    }
-    free(self->lanes);
+    untouch(self);
+    Lane *lanes = self->lanes;
+    Py_ssize_t count = self->lane_count;
+    free(self->signposts);
     self->lanes = NULL;
-    self->lane_room = self->lane_count = 0;
+    self->signposts = NULL;
+    self->lane_room = self->lane_count = self->signpost_room = 0;
+    for (Py_ssize_t at = 0; at < count; at++) {
+        Py_DECREF(lanes[at].queue);
+        Py_DECREF(lanes[at].count);
+        Py_DECREF(lanes[at].topic);
+        Py_DECREF(lanes[at].field);
+    }
+    free(lanes);
 }
 
 static PyObject *Runs_clear_lanes(Runs *self, PyObject *Py_UNUSED(unused)) {
@@ -96,26 +124,32 @@ static PyObject *Runs_clear_lanes(Runs *self, PyObject *Py_UNUSED(unused)) {
     Py_RETURN_NONE;
 }
 
-/* So many free places; NULL if there is no memory. Those of thousands of queues are in large pages where the system has
- * some: a place anywhere among small ones is also one that the processor has to look up the address of. */
-static Lane *free_places(Py_ssize_t room) {
-    size_t size = room * sizeof(Lane);
-#ifdef MADV_HUGEPAGE
-    if (size >= LARGE_PAGE) {
-        void *lanes = NULL;
-        size = (size + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
-        if (posix_memalign(&lanes, LARGE_PAGE, size) != 0) return NULL;
-        madvise(lanes, size, MADV_HUGEPAGE);
-        return memset(lanes, 0, size);
-    }
-#endif
-    return calloc(1, size);
+static void put_signpost(Runs *self, uint32_t hash, Py_ssize_t number) {
+    Py_ssize_t at = hash & (self->signpost_room - 1);
+    while (self->signposts[at].number != 0) at = (at + 1) & (self->signpost_room - 1);
+    self->signposts[at] = (Signpost){hash, (uint32_t)number};
 }
 
-static void place_lane(Runs *self, Lane lane) {
-    Py_ssize_t at = lane.hash & (self->lane_room - 1);
-    while (self->lanes[at].queue != NULL) at = (at + 1) & (self->lane_room - 1);
-    self->lanes[at] = lane;
+/* Room for twice as many lanes; -1 for an error. */
+static int more_lanes(Runs *self) {
+    Py_ssize_t room = self->lane_room ? 2 * self->lane_room : 32;
+    Lane *lanes = take_lines(room * sizeof *lanes);
+    Signpost *signposts = take_blank_lines(2 * room * sizeof *signposts);
+    if (lanes == NULL || signposts == NULL) {
+        free(lanes);
+        free(signposts);
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (self->lane_count > 0) memcpy(lanes, self->lanes, self->lane_count * sizeof *lanes);
+    free(self->lanes);
+    free(self->signposts);
+    self->lanes = lanes;
+    self->lane_room = room;
+    self->signposts = signposts;
+    self->signpost_room = 2 * room;
+    for (Py_ssize_t n = 0; n < self->lane_count; n++) put_signpost(self, lanes[n].hash, n + 1);
+    return 0;
 }
 
 static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
@@ -132,11 +166,12 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     Py_ssize_t size;
     const uint8_t *name = (const uint8_t *)PyUnicode_AsUTF8AndSize(topic, &size);
     if (name == NULL) return NULL;
-    if (!PyUnicode_IS_ASCII(topic) || PyBytes_GET_SIZE(field) < size) {
-        PyErr_SetString(PyExc_ValueError, "a lane is for a topic of ASCII and its field in records");
+    if (!PyUnicode_IS_ASCII(topic) || PyBytes_GET_SIZE(field) < size || size > UINT16_MAX || queue_id != (int32_t)queue_id) {
+        PyErr_SetString(PyExc_ValueError, "a lane is for a topic of ASCII, its field in records, and the number of a queue");
         return NULL;
     }
-    Lane *there = find_lane(self, name, size, queue_id, is_parking);
+    uint32_t hash = lane_hash(name, size, queue_id, is_parking);
+    Lane *there = find_hashed_lane(self, hash, name, size, queue_id, is_parking);
     if (there != NULL) {
         there->magic = magic;
         Py_SETREF(there->field, Py_NewRef(field));
@@ -144,17 +179,7 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
         Py_SETREF(there->count, Py_NewRef(counted));
         Py_RETURN_NONE;
     }
-    if (2 * (self->lane_count + 1) > self->lane_room) {
-        Py_ssize_t room = self->lane_room ? 2 * self->lane_room : 64;
-        Lane *old = self->lanes, *lanes = free_places(room);
-        if (lanes == NULL) return PyErr_NoMemory();
-        Py_ssize_t old_room = self->lane_room;
-        self->lanes = lanes;
-        self->lane_room = room;
-        for (Py_ssize_t at = 0; at < old_room; at++)
-            if (old[at].queue != NULL) place_lane(self, old[at]);
-        free(old);
-    }
+    if (self->lane_count == self->lane_room && more_lanes(self) < 0) return NULL;
     Lane lane = {0};
     lane.queue = Py_NewRef(queue);
     lane.count = Py_NewRef(counted);
@@ -163,18 +188,47 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     lane.topic_size = size;
     lane.queue_id = queue_id;
     lane.is_parking = is_parking;
-    lane.hash = lane_hash(name, size, queue_id, is_parking);
+    lane.hash = hash;
     lane.magic = magic;
     lane.prefix_hash = hash_on(hash_on(0, name, size), (const uint8_t *)"#", 1);
-    place_lane(self, lane);
-    self->lane_count++;
+    self->lanes[self->lane_count++] = lane;
+    put_signpost(self, hash, self->lane_count);
     Py_RETURN_NONE;
+}
+
+/* What a lane's queue has with what a run has put behind it */
+
+static int64_t next_in(const Lane *lane) {
+    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    return queue->next_offset + queue->pending / UNIT_SIZE;
+}
+
+static const uint8_t *pending_end(const Lane *lane) {
+    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    return queue->tail + queue->tail_size + queue->pending;
+}
+
+/* Where the last record of the queue ends in the log. */
+static int64_t stop_of(const Lane *lane) {
+    const uint8_t *last = pending_end(lane) - UNIT_SIZE;
+    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    return queue->pending ? (int64_t)(get64(last) + get32(last + 8)) : queue->max_physical;
+}
+
+static uint8_t *unit_room(const Lane *lane) { return room_behind((QueueEnd *)lane->queue, UNIT_SIZE); }
+
+static void put_unit(const Lane *lane, uint8_t *unit, int64_t offset, uint32_t size, int64_t code) {
+    put64(unit, offset);
+    put32(unit + 8, size);
+    put64(unit + 12, code);
+    ((QueueEnd *)lane->queue)->pending += UNIT_SIZE;
 }
 
 /* 1 if the queue can take records that end up behind its last one, 0 if not, -1 for an error. */
 static int touch(Runs *self, Lane *lane, int64_t log_end) {
     const QueueEnd *queue = (QueueEnd *)lane->queue;
-    if (queue->next_offset != queue->end || queue->max_physical > log_end || queue->tail == NULL) return 0;
+    if (queue->next_offset != queue->end || queue->max_physical > log_end) return 0;
+    if (queue->pending) return 0; /* by way of another lane */
     if (self->touched_count == self->touched_room) {
         Py_ssize_t room = self->touched_room ? 2 * self->touched_room : 64;
         Py_ssize_t *touched = PyMem_Realloc(self->touched, room * sizeof *touched);
@@ -184,15 +238,8 @@ static int touch(Runs *self, Lane *lane, int64_t log_end) {
     }
     self->touched[self->touched_count++] = lane - self->lanes;
     lane->is_touched = 1;
-    lane->first = lane->next = queue->next_offset;
-    lane->bytes = lane->requests = 0;
-    lane->units.size = 0;
+    lane->requests = 0;
     return 1;
-}
-
-static void untouch(Runs *self) {
-    for (Py_ssize_t n = 0; n < self->touched_count; n++) self->lanes[self->touched[n]].is_touched = 0;
-    self->touched_count = 0;
 }
 
 #endif

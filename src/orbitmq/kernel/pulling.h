@@ -214,11 +214,11 @@ static int is_at_hand(const Pulls *self, PyObject *units, const Gathered *found,
 
 /* Units of a queue from a number on that it has: those in its tail are at hand, for others it is asked. */
 static PyObject *units_of(const QueueEnd *queue, PyObject *read, int64_t number, int64_t most) {
-    if (number >= queue->tail_start && queue->tail != NULL) {
-        Py_ssize_t start = (number - queue->tail_start) * UNIT_SIZE, left = PyByteArray_GET_SIZE(queue->tail) - start;
+    if (number >= queue->tail_start) {
+        int64_t start = (number - queue->tail_start) * UNIT_SIZE, left = queue->tail_size - start;
         if (left < 0) left = 0;
         if (most > left / UNIT_SIZE) most = left / UNIT_SIZE;
-        return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(queue->tail) + start, most * UNIT_SIZE);
+        return PyBytes_FromStringAndSize(left ? (char *)queue->tail + start : "", most * UNIT_SIZE);
     }
     PyObject *arguments[] = {PyLong_FromLongLong(number), PyLong_FromLongLong(most)};
     PyObject *units = arguments[0] == NULL || arguments[1] == NULL ? NULL : PyObject_Vectorcall(read, arguments, 2, NULL);

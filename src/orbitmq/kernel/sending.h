@@ -81,6 +81,7 @@ typedef struct {
     Text properties, body;
     Known known;
     Lane *home;
+    uint32_t hash; /* of the lane */
     const uint8_t *end; /* of its frame */
     int found, is_binary;
 } Waiting;
@@ -141,7 +142,7 @@ static int take_one(Runs *self, const Waiting *waiting, Text born_host, Place *p
     if (stored <= 0) return stored;
     if (wish.kind == HALF && note_half(self, home) < 0) return -1;
     if (send->flag & ONEWAY) return 1;
-    return put_answer(self, waiting->is_binary, send, &wish, known->unique_key, lane->next - 1, place->last_offset) < 0 ? -1 : 1;
+    return put_answer(self, waiting->is_binary, send, &wish, known->unique_key, next_in(lane) - 1, place->last_offset) < 0 ? -1 : 1;
 }
 
 typedef struct { const uint8_t *header, *body, *end; int is_binary; } Frame;
@@ -176,14 +177,19 @@ static int read_group(Runs *self, const uint8_t *at, const uint8_t *end, Waiting
         if (!read_one(self, frame->header, frame->body - frame->header, frame->is_binary,
                       (Text){frame->body, frame->end - frame->body}, &group[count]))
             break;
-        expect_lane(self, group[count].send.topic.at, group[count].send.topic.size, group[count].send.queue_id);
+        const Send *send = &group[count].send;
+        group[count].hash = lane_hash(send->topic.at, send->topic.size, send->queue_id, 0);
+        expect_signpost(self, group[count].hash);
         group[count++].end = frame->end;
     }
+    for (int n = 0; n < count; n++) expect_lane(self, group[n].hash);
     for (int n = 0; n < count; n++) {
         const Send *send = &group[n].send;
-        group[n].home = find_lane(self, send->topic.at, send->topic.size, send->queue_id, 0);
+        group[n].home = find_hashed_lane(self, group[n].hash, send->topic.at, send->topic.size, send->queue_id, 0);
         if (group[n].home != NULL) expect_queue(group[n].home);
     }
+    for (int n = 0; n < count; n++)
+        if (group[n].home != NULL) expect_tail(group[n].home);
     return count;
 }
 

@@ -117,7 +117,7 @@ static int store(Runs *self, Lane *lane, const Record *record, Place *place) {
         int can = touch(self, lane, offset);
         if (can <= 0) return can;
     }
-    uint8_t *unit = pile_more(&lane->units, UNIT_SIZE);
+    uint8_t *unit = unit_room(lane);
     if (unit == NULL) return -1;
     if (self->is_indexing && put_keys(self, lane, &record->known, offset) < 0) return -1;
     uint32_t flags = record->sys_flag & ~(uint32_t)(BORN_HOST_V6 | STORE_HOST_V6);
@@ -129,7 +129,7 @@ static int store(Runs *self, Lane *lane, const Record *record, Place *place) {
     put32(at + 8, crc);
     put32(at + 12, lane->queue_id);
     put32(at + 16, record->flag);
-    put64(at + 20, lane->next);
+    put64(at + 20, next_in(lane));
     put64(at + 28, offset);
     put32(at + 36, flags);
     put64(at + 40, record->born);
@@ -144,15 +144,9 @@ static int store(Runs *self, Lane *lane, const Record *record, Place *place) {
     put16(at, properties_size);
     at += 2;
     for (int n = 0; n < 3; n++) at = put_text(at, record->properties[n].at, record->properties[n].size);
-    put64(unit, offset);
-    put32(unit + 8, size);
-    put64(unit + 12, record->code);
-    lane->next++;
+    put_unit(lane, unit, offset, size, record->code);
     lane->requests++;
-    lane->bytes += size;
-    lane->code = record->code;
     place->position += size;
-    lane->stop = place->base + place->position;
     place->last_offset = offset;
     return 1;
 }
@@ -187,52 +181,56 @@ static int add_to(PyObject **list, PyObject *item) {
     return is_added;
 }
 
-static PyObject *run_of(const Lane *lane) {
-    return Py_BuildValue("(OLLy#LL)", lane->topic, (long long)lane->queue_id, (long long)lane->first,
-                         (char *)lane->units.data, lane->units.size, (long long)lane->bytes, (long long)lane->requests);
+/* What a lane's queue got in a run */
+typedef struct { const uint8_t *units; uint32_t size; long long first, bytes, stop; int64_t code; } Run;
+
+static Run run_of(const Lane *lane) {
+    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    Run run = {queue->tail + queue->tail_size, queue->pending, queue->next_offset, 0, stop_of(lane), 0};
+    for (const uint8_t *unit = run.units; unit < run.units + run.size; unit += UNIT_SIZE) run.bytes += get32(unit + 8);
+    run.code = get64(run.units + run.size - UNIT_SIZE + 12);
+    return run;
 }
 
 typedef struct { PyObject *runs, *dirtied, *full, *arrived; long long nums, size; } Entered;
 
-/* Whom this lane's queue concerns, and room for its units; -1 for an error. */
-static int prepare_lane(Runs *self, const Lane *lane, int are_told, Entered *entered) {
+/* Whom this lane's queue concerns; -1 for an error. */
+static int announce_lane(const Runs *self, const Lane *lane, int are_told, Entered *entered) {
     const QueueEnd *queue = (QueueEnd *)lane->queue;
-    if (are_told && lane->count == Py_None && add_to(&entered->runs, run_of(lane)) < 0) return -1;
+    if ((are_told && lane->count == Py_None) || self->is_heard) {
+        Run run = run_of(lane);
+        if (are_told && lane->count == Py_None &&
+            add_to(&entered->runs, Py_BuildValue("(OLLy#LL)", lane->topic, (long long)lane->queue_id, run.first,
+                                                 (char *)run.units, (Py_ssize_t)run.size, run.bytes,
+                                                 (long long)lane->requests)) < 0)
+            return -1;
+        if (self->is_heard && add_to(&entered->arrived, Py_BuildValue("(OL)", lane->queue, (long long)run.code)) < 0) return -1;
+    }
     if (!queue->is_queued && add_to(&entered->dirtied, Py_NewRef(lane->queue)) < 0) return -1;
-    if (PyByteArray_GET_SIZE(queue->tail) + lane->units.size >= TAIL_BYTES &&
-        add_to(&entered->full, Py_NewRef(lane->queue)) < 0)
-        return -1;
-    if (self->is_heard && add_to(&entered->arrived, Py_BuildValue("(OL)", lane->queue, (long long)lane->code)) < 0) return -1;
-    return grow_tail(queue->tail, lane->units.size);
+    if (queue->tail_size + queue->pending >= TAIL_BYTES && add_to(&entered->full, Py_NewRef(lane->queue)) < 0) return -1;
+    return 0;
 }
 
 static void enter_lane(const Lane *lane, Entered *entered) {
     QueueEnd *queue = (QueueEnd *)lane->queue;
-    char *end = PyByteArray_AS_STRING(queue->tail) + PyByteArray_GET_SIZE(queue->tail);
-    memcpy(end - lane->units.size, lane->units.data, lane->units.size);
-    queue->end = queue->next_offset = lane->next;
-    queue->max_physical = lane->stop;
+    Run run = run_of(lane);
+    long long nums = run.size / UNIT_SIZE;
+    queue->tail_size += run.size;
+    queue->pending = 0;
+    queue->end = queue->next_offset += nums;
+    queue->max_physical = run.stop;
     queue->is_queued = 1;
     if (lane->count == Py_None) return;
     Count *count = (Count *)lane->count;
     count->times += lane->requests;
-    count->nums += lane->next - lane->first;
-    count->size += lane->bytes;
-    entered->nums += lane->next - lane->first;
-    entered->size += lane->bytes;
+    count->nums += nums;
+    count->size += run.bytes;
+    entered->nums += nums;
+    entered->size += run.bytes;
 }
 
-/* Let the processor fetch what the units of a run are put behind. */
-static void expect_tails(const Runs *self) {
-    if (self->touched_count < 4) return;
-    for (Py_ssize_t n = 0; n < self->touched_count; n++)
-        __builtin_prefetch(((QueueEnd *)self->lanes[self->touched[n]].queue)->tail, 1);
-    for (Py_ssize_t n = 0; n < self->touched_count; n++) {
-        PyObject *tail = ((QueueEnd *)self->lanes[self->touched[n]].queue)->tail;
-        __builtin_prefetch(PyByteArray_AS_STRING(tail) + PyByteArray_GET_SIZE(tail), 1);
-        __builtin_prefetch(self->lanes[self->touched[n]].count, 1);
-    }
-}
+/* Whether a lane that was touched got something. */
+static int has_run(const Lane *lane) { return ((QueueEnd *)lane->queue)->pending > 0; }
 
 /* Enter the units of a run into their queues; what is told of that: what queues got that are not counted here, queues
  * that were clean, queues whose tail is to be written, those that got something if that is wanted, and the number and
@@ -242,25 +240,18 @@ static PyObject *enter_lanes(Runs *self, int are_told) {
     Py_ssize_t ready = 0;
     PyObject *result = NULL, *none = PyTuple_New(0);
     if (none == NULL) return NULL;
-    expect_tails(self);
     for (; ready < self->touched_count; ready++) {
         const Lane *lane = &self->lanes[self->touched[ready]];
-        if (lane->units.size > 0 && prepare_lane(self, lane, are_told, &entered) < 0) break;
+        if (has_run(lane) && announce_lane(self, lane, are_told, &entered) < 0) break;
     }
     if (ready == self->touched_count) {
         for (Py_ssize_t n = 0; n < ready; n++) {
             const Lane *lane = &self->lanes[self->touched[n]];
-            if (lane->units.size > 0) enter_lane(lane, &entered);
+            if (has_run(lane)) enter_lane(lane, &entered);
         }
         result = Py_BuildValue("(OOOOLL)", entered.runs ? entered.runs : none, entered.dirtied ? entered.dirtied : none,
                                entered.full ? entered.full : none, entered.arrived ? entered.arrived : none, entered.nums,
                                entered.size);
-    } else {
-        while (--ready >= 0) {
-            const Lane *lane = &self->lanes[self->touched[ready]];
-            PyObject *tail = ((QueueEnd *)lane->queue)->tail;
-            if (lane->units.size > 0) PyByteArray_Resize(tail, PyByteArray_GET_SIZE(tail) - lane->units.size);
-        }
     }
     Py_XDECREF(entered.runs);
     Py_XDECREF(entered.dirtied);

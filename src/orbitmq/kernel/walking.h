@@ -77,13 +77,6 @@ static int put_seen_keys(Walks *self, uint32_t hash, const Known *known, const S
     return 0;
 }
 
-/* 1 if the queue of a lane is as it should be before the first of its records in a run, 0 if not, -1 for an error. */
-static int begin_lane(Runs *self, Lane *lane) {
-    int can = touch(self, lane, INT64_MAX);
-    if (can > 0) lane->stop = ((QueueEnd *)lane->queue)->max_physical;
-    return can;
-}
-
 /* 1 if the record was taken, 0 if it is for others, -1 for an error. */
 static int take_seen(Walks *self, const Seen *seen, int64_t offset, int is_queued, int is_indexed) {
     Runs *runs = &self->runs;
@@ -97,22 +90,17 @@ static int take_seen(Walks *self, const Seen *seen, int64_t offset, int is_queue
                                                PyBytes_GET_SIZE(self->avoided)) != NULL)
             return 0;
         if (!lane->is_touched) {
-            int can = begin_lane(runs, lane);
+            int can = touch(runs, lane, INT64_MAX);
             if (can <= 0) return can;
         }
         int64_t stop = offset + seen->size, code = tags_code(&known);
-        if (stop > lane->stop) {
-            if (seen->queue_offset != lane->next) return 0;
+        if (stop > stop_of(lane)) {
+            if (seen->queue_offset != next_in(lane)) return 0;
             if (is_text(seen->topic, PARKING_TOPICS[DELAYED]) && !read_delivery_time(self, delay, seen->stored, &code))
                 return 0;
-            uint8_t *unit = pile_more(&lane->units, UNIT_SIZE);
+            uint8_t *unit = unit_room(lane);
             if (unit == NULL) return -1;
-            put64(unit, offset);
-            put32(unit + 8, seen->size);
-            put64(unit + 12, code);
-            lane->next++;
-            lane->stop = stop;
-            lane->code = code;
+            put_unit(lane, unit, offset, seen->size, code);
         }
     }
     if (!is_indexed || !runs->is_indexing) return 1;
@@ -150,6 +138,7 @@ static PyObject *Walks_take(Walks *self, PyObject *args) {
     }
     PyBuffer_Release(&log);
     PyObject *queues = taken < 0 ? NULL : enter_lanes(runs, 0);
+    untouch(runs);
     if (queues == NULL) return NULL;
     return Py_BuildValue("(LLLLLNNNN)", position, count, newest, last, stored, queues, pile_bytes(&runs->hashes),
                          pile_bytes(&runs->offsets), pile_bytes(&self->times));

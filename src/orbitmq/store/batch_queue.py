@@ -119,7 +119,7 @@ class BatchConsumeQueue(UnitFiles):
         unit = UNIT.pack(offset, size, tags_code, store_timestamp, queue_offset, count, -1, 0)
         if self.end == self.first:
             self.min_offset = queue_offset
-        self.tail += unit
+        self.add_to_tail(unit)
         self.end += 1
         self.max_physical = offset + size
         self.next_offset = max(self.next_offset, queue_offset + count)

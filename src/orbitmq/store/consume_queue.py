@@ -155,7 +155,7 @@ class ConsumeQueue(UnitFiles):
         if queue_offset != end:
             if not 0 <= queue_offset <= MOST_UNITS:
                 return False
-            if end == self.first and not self.file_count and not self.tail:
+            if end == self.first and not self.file_count and not self.tail_size:
                 self.start_at(queue_offset)
                 self.min_offset = queue_offset
                 self.gaps += 1
@@ -170,9 +170,9 @@ class ConsumeQueue(UnitFiles):
             elif (queue_offset - end) * MIN_RECORD_SIZE > offset - self.max_physical:
                 return False
             else:
-                self.tail += FILLER * (queue_offset - end)
+                self.add_to_tail(FILLER * (queue_offset - end))
                 self.gaps += 1
-        self.tail += _pack(offset, size, tags_code)
+        self.add_to_tail(_pack(offset, size, tags_code))
         self.end = queue_offset + 1
         self.max_physical = offset + size
         if self.next_offset <= queue_offset:  # not max(): this runs for every message
@@ -185,7 +185,7 @@ class ConsumeQueue(UnitFiles):
         Only for units that continue the queue: see ``put`` for all others.
         """
         assert queue_offset == self.end
-        self.tail += units
+        self.add_to_tail(units)
         self.end = queue_offset + len(units) // UNIT_SIZE
         self.max_physical = max_physical
         self.next_offset = max(self.next_offset, self.end)

@@ -89,7 +89,7 @@ class Dispatcher:
             else:
                 count = _batch_count(properties) if sys_flag & INNER_BATCH else 1
                 is_new = queue.put(queue_offset, offset, size, code, store_timestamp, count)
-            if is_new and (not queue.is_queued or len(queue.tail) >= TAIL_BYTES or self.on_arrival is not None):
+            if is_new and (not queue.is_queued or queue.tail_size >= TAIL_BYTES or self.on_arrival is not None):
                 self._note(queue, code, store_timestamp)
             if self.has_light_queues and MULTI_DISPATCH in properties:
                 self._dispatch_lmq(properties, offset, size, code, store_timestamp)
@@ -223,7 +223,7 @@ class Dispatcher:
         if not queue.is_queued:
             queue.is_queued = True
             self.unwritten.append(queue)
-        if len(queue.tail) >= TAIL_BYTES:
+        if queue.tail_size >= TAIL_BYTES:
             self.write_queues((queue,))
         if self.on_arrival is not None:
             self.on_arrival(queue, code, store_timestamp)

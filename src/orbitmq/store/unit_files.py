@@ -48,6 +48,7 @@ class UnitFiles(QueueEnd):
                  "gaps", "has_hole", "unit_size", "written")  # fmt: skip
 
     def __init__(self, disk: Disk, directory: str, unit_size: int, file_size: int) -> None:
+        super().__init__()
         self.disk = disk
         self.directory = directory
         self.unit_size = unit_size
@@ -56,7 +57,6 @@ class UnitFiles(QueueEnd):
         """Number of the first unit that a file has room for."""
         self.end = 0
         """Number of the unit that comes next."""
-        self.tail = bytearray()
         self.tail_start = 0
         self.written = 0
         """Units below this number are in their files."""
@@ -149,13 +149,13 @@ class UnitFiles(QueueEnd):
     def start_at(self, number: int) -> None:
         """Let an empty sequence begin at a unit other than 0."""
         assert not self._files
-        assert not self.tail
+        assert not self.tail_size
         self.first = number
         self._restart(number)
 
     def _restart(self, end: int) -> None:
         self.end = self.written = self.tail_start = end
-        self.tail.clear()
+        self.cut_tail(0)
 
     # Reading
 
@@ -166,7 +166,7 @@ class UnitFiles(QueueEnd):
         count = min(count, self.end - number)
         if number >= self.tail_start:
             at = (number - self.tail_start) * self.unit_size
-            return bytes(self.tail[at : at + count * self.unit_size])
+            return self.tail_bytes(at, at + count * self.unit_size)
         return self._from_file(number, min(count, self.tail_start - number))
 
     def _from_file(self, number: int, count: int) -> bytes:
@@ -193,15 +193,13 @@ class UnitFiles(QueueEnd):
                 self._create(base, filler)
             start = (self.written - self.tail_start) * size
             stop = min((self.end - self.tail_start) * size, start + self.file_size - within)
-            # A copy: an error keeps its frames, and a view in them would keep the tail from growing.
-            write_fully(self.disk, path, within, self.tail[start:stop])
+            write_fully(self.disk, path, within, self.tail_bytes(start, stop))
             self._unsynced.add(path)
             self.written += (stop - start) // size
-        # Some stay in memory, for readers that follow the end of the queue.
-        keep = min(len(self.tail), self._kept)
-        if len(self.tail) > keep:
-            self.tail_start = self.end - keep // size
-            del self.tail[: len(self.tail) - keep]
+        if self.tail_size >= TAIL_BYTES:
+            # Some stay in memory, for readers that follow the end of the queue.
+            self.tail_start = self.end - self._kept // size
+            self.shorten_tail(self._kept)
 
     def _create(self, base: int, filler: bytes) -> None:
         self._names_changed = True
@@ -235,7 +233,7 @@ class UnitFiles(QueueEnd):
         """Forget the units from number ``end`` on."""
         assert self.first <= end <= self.end
         if end >= self.tail_start:
-            del self.tail[(end - self.tail_start) * self.unit_size :]
+            self.cut_tail((end - self.tail_start) * self.unit_size)
             self.written = min(self.written, end)
             self.end = end
             self._wipe(end)
