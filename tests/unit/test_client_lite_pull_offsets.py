@@ -9,6 +9,7 @@ import pytest
 
 from broker_ends import T0
 from lite_pull_ends import OFTEN, QUEUES, TOPIC, cached, silent, texts, world
+from orbitmq.broker.hold import LOOK_AGAIN_MS
 from orbitmq.client.errors import BrokerError, InvalidMessageError, NoRouteError
 from orbitmq.protocol.bodies import MessageQueue
 from remoting_ends import eventually
@@ -172,6 +173,8 @@ async def test_messages_that_nobody_wants_do_not_hold_the_offset_back() -> None:
         await here.send("a", TAGS="A")
         await texts(consumer, 1)
         await here.send("b", "c", TAGS="B")
+        # A pull that waits already is told of them when it has waited for some seconds.
+        here.clock.advance(LOOK_AGAIN_MS)
         await eventually(lambda: consumer.position(QUEUES[0]) == 3)
         await consumer.commit()
         assert here.offset() == 3

@@ -22,8 +22,10 @@ TAKEN = 501
 class FirstTaken:
     """Takes requests of one code from the front and answers them with one byte; fails if it is told to."""
 
+    together = (b'{"code":501,',)
+
     def __init__(self) -> None:
-        self.together: list[list[bytes]] = []
+        self.shown: list[list[bytes]] = []
         self.alone: list[bytes] = []
         self.fails = False
 
@@ -35,7 +37,7 @@ class FirstTaken:
         return size, len(data) - size
 
     def take_together(self, received: list[tuple[Connection, bytes]]) -> list[int]:
-        self.together.append([data for _, data in received])
+        self.shown.append([data for _, data in received])
         if self.fails:
             raise RuntimeError("no")
         sizes = [taken_size(data) for _, data in received]
@@ -92,7 +94,7 @@ async def test_requests_of_one_turn_are_shown_together_and_answered_at_its_end(e
 
     await asyncio.sleep(0)
 
-    assert ends.taker.together == [[wanted()] * 3]
+    assert ends.taker.shown == [[wanted()] * 3]
     assert ends.taker.alone == []
     assert ends.written() == [b"!"] * 3
 
@@ -131,7 +133,7 @@ async def test_many_requests_of_one_connection_do_not_wait(ends: Ends) -> None:
     ends.connections[0].data_received(many)
 
     assert ends.taker.alone == [many]
-    assert ends.taker.together == []
+    assert ends.taker.shown == []
 
 
 @pytest.mark.parametrize("end", ["close", "drain", "eof_received", "connection_lost"])
@@ -142,7 +144,7 @@ async def test_what_was_received_before_the_end_of_a_connection_is_taken(ends: E
     getattr(first, end)(*[None] if end == "connection_lost" else [])
     await asyncio.sleep(0)
 
-    assert ends.taker.together == [[wanted()] * 2]
+    assert ends.taker.shown == [[wanted()] * 2]
     assert ends.written()[:2] == [b"!", b"!"]
 
 

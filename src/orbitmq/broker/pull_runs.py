@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.pull import LEAST_PULL_BYTES
 from orbitmq.protocol.header import LANGUAGES_BY_NAME
 from orbitmq.remoting.processing import RequestRefusedError
-from orbitmq.store.cold_log import NEAR
+from orbitmq.store.cold_log import NEAR, WINDOW
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.reading import COPIED_MOST, GetStatus
 
@@ -73,6 +73,8 @@ class PullRuns:
             least_bytes=LEAST_PULL_BYTES,
             copied=COPIED_MOST,
             near=NEAR,
+            warm=self._reader.cold.warm,
+            warm_size=WINDOW,
         )
         self._decided_by = self._all_that_decides()
 

@@ -207,6 +207,8 @@ class PullRuns:
         least_bytes: int,
         copied: int,
         near: int,
+        warm: dict[int, float],
+        warm_size: int,
     ) -> None: ...
     # The kind of pull for which the last run ended, because it has no lane: its key, and code, group, topic, queue
     # id, flags, expression, version of the subscription and kind of expression.
@@ -229,7 +231,8 @@ class PullRuns:
     def clear_lanes(self) -> None: ...
     # Answers the pulls that data begins with, up to the first frame that is something else, and gives the size of
     # their frames. Records are given from first to end if they are no farther than window from that end, and if
-    # gap says that nothing has to be fetched for them, or they are so near to the end that it need not be asked.
+    # gap says that nothing has to be fetched for them, or it need not be asked: they are so near to the end, or in
+    # parts of the log that are warm until later than now.
     # Those before checked_from are checked.
     def take(
         self,

@@ -19,6 +19,7 @@ typedef struct {
     uint32_t tail_size, tail_room;
     uint32_t pending; /* bytes behind them that a run has put there and not entered yet */
     char is_queued;
+    uint32_t revision; /* another one when units that were there before the tail may be others now */
     long long min_offset, tail_start;
 } QueueEnd;
 
@@ -29,6 +30,7 @@ static PyMemberDef QueueEnd_members[] = {
     {"min_offset", T_LONGLONG, offsetof(QueueEnd, min_offset), 0, NULL},
     {"tail_start", T_LONGLONG, offsetof(QueueEnd, tail_start), 0, NULL},
     {"tail_size", T_UINT, offsetof(QueueEnd, tail_size), READONLY, "Bytes of the newest units."},
+    {"revision", T_UINT, offsetof(QueueEnd, revision), 0, NULL},
     {"is_queued", T_BOOL, offsetof(QueueEnd, is_queued), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };

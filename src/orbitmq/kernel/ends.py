@@ -13,10 +13,11 @@ class QueueEnd:
     ``next_offset`` is what the next append gets; ``end`` is what readers see. They differ while records wait to
     become visible. ``min_offset`` is the smallest offset that can be read, ``max_physical`` where the last record
     of the queue ends in the commit log. The tail are the newest units, from number ``tail_start`` on.
-    ``is_queued``: its owner has noted that there is something to write or sync.
+    ``is_queued``: its owner has noted that there is something to write or sync. ``revision`` is another one when
+    units that were there before the tail may be others now.
     """
 
-    __slots__ = ("_tail", "end", "is_queued", "max_physical", "min_offset", "next_offset", "tail_start")
+    __slots__ = ("_tail", "end", "is_queued", "max_physical", "min_offset", "next_offset", "revision", "tail_start")
 
     end: int
     next_offset: int
@@ -24,9 +25,11 @@ class QueueEnd:
     min_offset: int
     tail_start: int
     is_queued: bool
+    revision: int
 
     def __init__(self) -> None:
         self._tail = bytearray()
+        self.revision = 0
 
     @property
     def tail_size(self) -> int:

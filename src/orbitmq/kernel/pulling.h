@@ -8,6 +8,7 @@
 #include "parking.h"
 #include "request_header.h"
 #include "seeing.h"
+#include <time.h>
 
 #define PULL_MESSAGE 11
 #define LITE_PULL_MESSAGE 361
@@ -28,14 +29,23 @@ typedef struct {
 /* What lies in the log and may be given: from where to where, how near to the end it has to be, from where on it was
  * written by this process and need not be checked; and how to ask for a file, and for what of the records may have to
  * be fetched from the disk. */
-typedef struct { int64_t first, end, window, checked_from, file_size; PyObject *buffer_at, *gap; } Shelf;
+typedef struct { int64_t first, end, window, checked_from, file_size; PyObject *buffer_at, *gap; double now; } Shelf;
+
+/* Units of a queue that a reader will want next: mostly it goes on where its last pull ended. */
+typedef struct { PyObject *lane, *units; int64_t first; uint32_t revision; } Ahead;
+
+#define AHEADS 256 /* readers for which there are some; a power of two */
+#define UNITS_AHEAD 400 /* 8,000 bytes, of one or two pages of a queue's file */
 
 typedef struct {
     PyObject_HEAD
     PyObject *languages, *json_parts, *binary_parts, *remark, *lanes, *missing;
     long language, version;
     int64_t most, most_bytes, least_bytes, copied, near;
-    Pile key, head;
+    PyObject *warm; /* until when parts of the log are taken for in memory, by where they begin */
+    int64_t warm_size; /* of such a part */
+    Pile key, head, units;
+    Ahead aheads[AHEADS];
 } Pulls;
 
 static int which_of_pull(Text name) {
@@ -203,28 +213,88 @@ static PyObject *answer_of(Pulls *self, const Pull *pull, const uint8_t *units, 
     return answer;
 }
 
-/* 1 if none of the records has to be fetched first, 0 if one has, -1 for an error. */
-static int is_at_hand(const Pulls *self, PyObject *units, const Gathered *found, const Shelf *shelf) {
+/* 1 if a place in the log was in memory a moment ago, 0 if that is not known, -1 for an error. */
+static int is_warm(const Pulls *self, int64_t at, const Shelf *shelf) {
+    PyObject *part = PyLong_FromLongLong(at - at % shelf->file_size % self->warm_size);
+    PyObject *until = part == NULL ? NULL : PyDict_GetItemWithError(self->warm, part); /* borrowed */
+    Py_XDECREF(part);
+    if (until == NULL) return PyErr_Occurred() ? -1 : 0;
+    return PyFloat_Check(until) && PyFloat_AS_DOUBLE(until) > shelf->now;
+}
+
+/* 1 if none of the records has to be fetched first, 0 if one has, -1 for an error. As ColdLog.gap of store/cold_log.py says,
+ * which is asked where the answer is not plain. */
+static int is_at_hand(const Pulls *self, const uint8_t *units, const Gathered *found, const Shelf *shelf) {
     if (found->first >= shelf->checked_from && shelf->end - found->first <= self->near) return 1;
-    PyObject *gap = PyObject_CallOneArg(shelf->gap, units);
+    if (found->stop - found->first <= self->warm_size) {
+        int is_known = is_warm(self, found->first, shelf);
+        if (is_known == 1) is_known = is_warm(self, found->stop - 1, shelf);
+        if (is_known != 0) return is_known;
+    }
+    PyObject *asked = PyBytes_FromStringAndSize((const char *)units, found->count * UNIT_SIZE);
+    PyObject *gap = asked == NULL ? NULL : PyObject_CallOneArg(shelf->gap, asked);
     int is_missing = gap == NULL ? -1 : PyObject_IsTrue(gap);
+    Py_XDECREF(asked);
     Py_XDECREF(gap);
     return is_missing < 0 ? -1 : !is_missing;
 }
 
-/* Units of a queue from a number on that it has: those in its tail are at hand, for others it is asked. */
-static PyObject *units_of(const QueueEnd *queue, PyObject *read, int64_t number, int64_t most) {
-    if (number >= queue->tail_start) {
-        int64_t start = (number - queue->tail_start) * UNIT_SIZE, left = queue->tail_size - start;
-        if (left < 0) left = 0;
-        if (most > left / UNIT_SIZE) most = left / UNIT_SIZE;
-        return PyBytes_FromStringAndSize(left ? (char *)queue->tail + start : "", most * UNIT_SIZE);
-    }
+/* Units of a queue as it gives them itself. */
+static PyObject *read_units(PyObject *read, int64_t number, int64_t most) {
     PyObject *arguments[] = {PyLong_FromLongLong(number), PyLong_FromLongLong(most)};
     PyObject *units = arguments[0] == NULL || arguments[1] == NULL ? NULL : PyObject_Vectorcall(read, arguments, 2, NULL);
     Py_XDECREF(arguments[0]);
     Py_XDECREF(arguments[1]);
+    if (units != NULL && !PyBytes_Check(units)) {
+        PyErr_SetString(PyExc_TypeError, "units are bytes");
+        Py_CLEAR(units);
+    }
     return units;
+}
+
+static Ahead *ahead_of(Pulls *self, PyObject *lane) {
+    return &self->aheads[((uintptr_t)lane / 16 * 0x9E3779B97F4A7C15ull >> 32) & (AHEADS - 1)];
+}
+
+static int has_units(const Ahead *ahead, PyObject *lane, const QueueEnd *queue, int64_t number, int64_t most) {
+    return ahead->lane == lane && ahead->revision == queue->revision && number >= ahead->first &&
+           number + most <= ahead->first + PyBytes_GET_SIZE(ahead->units) / UNIT_SIZE;
+}
+
+static void forget_ahead(Ahead *ahead) {
+    Py_CLEAR(ahead->lane);
+    Py_CLEAR(ahead->units);
+}
+
+/* Have units of a queue from a number on that it has, as many as are wanted or there are in one place, in self->units;
+ * -1 for an error. Those in its tail are at hand, of others some more are kept than are wanted now. */
+static int take_units(Pulls *self, PyObject *lane, int64_t number, int64_t most) {
+    const QueueEnd *queue = (QueueEnd *)PyTuple_GET_ITEM(lane, 0);
+    const uint8_t *from = queue->tail;
+    int64_t first = queue->tail_start, count = queue->tail_size / UNIT_SIZE;
+    if (number < first) {
+        Ahead *ahead = ahead_of(self, lane);
+        if (!has_units(ahead, lane, queue, number, most)) {
+            uint32_t revision = queue->revision;
+            PyObject *found = read_units(PyTuple_GET_ITEM(lane, 1), number, most < UNITS_AHEAD ? UNITS_AHEAD : most);
+            if (found == NULL) return -1;
+            Py_XSETREF(ahead->lane, Py_NewRef(lane));
+            Py_XSETREF(ahead->units, found);
+            ahead->first = number;
+            ahead->revision = revision;
+        }
+        from = (const uint8_t *)PyBytes_AS_STRING(ahead->units);
+        first = ahead->first;
+        count = PyBytes_GET_SIZE(ahead->units) / UNIT_SIZE;
+    }
+    count -= number - first;
+    if (count > most) count = most;
+    self->units.size = 0;
+    if (count <= 0) return 0;
+    uint8_t *to = pile_more(&self->units, count * UNIT_SIZE);
+    if (to == NULL) return -1;
+    memcpy(to, from + (number - first) * UNIT_SIZE, count * UNIT_SIZE);
+    return 0;
 }
 
 /* The entry of a pull in what take gives, or NULL; without an error it is for the general path. */
@@ -236,13 +306,12 @@ static PyObject *take_from(Pulls *self, const Pull *pull, PyObject *lane, const 
     standing.low = queue->min_offset;
     standing.high = queue->end;
     if (pull->offset < standing.low || pull->offset >= standing.high) return NULL;
-    PyObject *units = units_of(queue, PyTuple_GET_ITEM(lane, 1), pull->offset, pull->most);
-    if (units == NULL) return NULL;
+    if (take_units(self, lane, pull->offset, pull->most) < 0) return NULL;
     PyObject *entry = NULL;
-    const uint8_t *data = PyBytes_Check(units) ? (uint8_t *)PyBytes_AS_STRING(units) : NULL;
-    if (data != NULL && find_records(data, PyBytes_GET_SIZE(units) / UNIT_SIZE, pull->most_bytes, &found) &&
-        found.first >= shelf->first && found.stop <= shelf->end && shelf->end - found.first <= shelf->window &&
-        found.total <= self->copied && is_at_hand(self, units, &found, shelf) == 1) {
+    const uint8_t *data = self->units.data;
+    if (find_records(data, self->units.size / UNIT_SIZE, pull->most_bytes, &found) && found.first >= shelf->first &&
+        found.stop <= shelf->end && shelf->end - found.first <= shelf->window && found.total <= self->copied &&
+        is_at_hand(self, data, &found, shelf) == 1) {
         standing.next = pull->offset + found.count;
         standing.topic_flag = PyLong_AsLongLong(PyTuple_GET_ITEM(lane, 2));
         standing.group_flag = PyLong_AsLongLong(PyTuple_GET_ITEM(lane, 3));
@@ -251,7 +320,6 @@ static PyObject *take_from(Pulls *self, const Pull *pull, PyObject *lane, const 
             entry = Py_BuildValue("(OLLLLN)", place, (long long)standing.next, (long long)found.count, (long long)found.total,
                                   (long long)(pull->flag & PULL_COMMITS ? pull->commit : -1), answer);
     }
-    Py_DECREF(units);
     return entry;
 }
 
@@ -275,8 +343,10 @@ static PyObject *Pulls_take(Pulls *self, PyObject *const *args, Py_ssize_t count
         PyErr_SetString(PyExc_TypeError, "take(data, first, end, window, checked_from, file_size, buffer_at, gap)");
         return NULL;
     }
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now); /* as time.monotonic of Python */
     Shelf shelf = {PyLong_AsLongLong(args[1]), PyLong_AsLongLong(args[2]), PyLong_AsLongLong(args[3]),
-                   PyLong_AsLongLong(args[4]), PyLong_AsLongLong(args[5]), args[6], args[7]};
+                   PyLong_AsLongLong(args[4]), PyLong_AsLongLong(args[5]), args[6], args[7], now.tv_sec + now.tv_nsec * 1e-9};
     if (PyErr_Occurred()) return NULL;
     Py_CLEAR(self->missing);
     PyObject *taken = PyList_New(0);
@@ -320,6 +390,7 @@ static PyObject *Pulls_close_lane(Pulls *self, PyObject *key) {
 
 static PyObject *Pulls_clear_lanes(Pulls *self, PyObject *Py_UNUSED(unused)) {
     PyDict_Clear(self->lanes);
+    for (int n = 0; n < AHEADS; n++) forget_ahead(&self->aheads[n]);
     Py_RETURN_NONE;
 }
 
@@ -333,22 +404,28 @@ static PyObject *Pulls_get_lane_count(Pulls *self, void *Py_UNUSED(unused)) {
 
 static int Pulls_init(Pulls *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"languages", "json_parts", "binary_parts", "remark", "language", "version", "most", "most_bytes",
-                            "least_bytes", "copied", "near", NULL};
-    PyObject *languages, *json_parts, *binary_parts, *remark;
-    long long most, most_bytes, least_bytes, copied, near;
+                            "least_bytes", "copied", "near", "warm", "warm_size", NULL};
+    PyObject *languages, *json_parts, *binary_parts, *remark, *warm;
+    long long most, most_bytes, least_bytes, copied, near, warm_size;
     PyTypeObject *tuple = &PyTuple_Type;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!SllLLLLL", names, tuple, &languages, tuple, &json_parts, tuple,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!SllLLLLLO!L", names, tuple, &languages, tuple, &json_parts, tuple,
                                      &binary_parts, &remark, &self->language, &self->version, &most, &most_bytes,
-                                     &least_bytes, &copied, &near))
+                                     &least_bytes, &copied, &near, &PyDict_Type, &warm, &warm_size))
         return -1;
     if (!are_bytes(languages) || !are_bytes(json_parts) || !are_bytes(binary_parts)) return -1;
     if (PyTuple_GET_SIZE(json_parts) != 10 || PyTuple_GET_SIZE(binary_parts) != 13) {
         PyErr_SetString(PyExc_ValueError, "an answer has 9 places in JSON and 12 in binary");
         return -1;
     }
+    if (warm_size <= 0) {
+        PyErr_SetString(PyExc_ValueError, "parts of the log have a size");
+        return -1;
+    }
     PyObject *lanes = PyDict_New();
     if (lanes == NULL) return -1;
     Py_XSETREF(self->lanes, lanes);
+    Py_XSETREF(self->warm, Py_NewRef(warm));
+    self->warm_size = warm_size;
     Py_XSETREF(self->languages, Py_NewRef(languages));
     Py_XSETREF(self->json_parts, Py_NewRef(json_parts));
     Py_XSETREF(self->binary_parts, Py_NewRef(binary_parts));
@@ -363,11 +440,15 @@ static int Pulls_init(Pulls *self, PyObject *args, PyObject *keywords) {
 
 static int Pulls_traverse(Pulls *self, visitproc visit, void *arg) {
     Py_VISIT(self->lanes);
+    Py_VISIT(self->warm);
+    for (int n = 0; n < AHEADS; n++) Py_VISIT(self->aheads[n].lane);
     return 0;
 }
 
 static int Pulls_clear(Pulls *self) {
     Py_CLEAR(self->lanes);
+    Py_CLEAR(self->warm);
+    for (int n = 0; n < AHEADS; n++) forget_ahead(&self->aheads[n]);
     return 0;
 }
 
@@ -381,6 +462,7 @@ static void Pulls_dealloc(Pulls *self) {
     Py_XDECREF(self->missing);
     pile_free(&self->key);
     pile_free(&self->head);
+    pile_free(&self->units);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 

@@ -24,7 +24,7 @@ from orbitmq.remoting.errors import (
     one_sentence,
 )
 from orbitmq.remoting.refusals import failed, not_supported
-from orbitmq.remoting.taking import MOST_TOGETHER
+from orbitmq.remoting.taking import HEADER_AT, MOST_TOGETHER
 from orbitmq.remoting.writing import Buffer, parts_writer
 
 if TYPE_CHECKING:
@@ -328,7 +328,11 @@ class Connection(asyncio.Protocol):
             return
         if self.waits:
             self._endpoint.take_received()
-        elif len(data) <= MOST_TOGETHER and not self._parser.pending_bytes:
+        elif (
+            data.startswith(taker.together, HEADER_AT)
+            and len(data) <= MOST_TOGETHER
+            and not self._parser.pending_bytes
+        ):
             self.waits = True
             self._endpoint.take_soon(self, taker, data)
             return

@@ -12,8 +12,17 @@ MOST_TOGETHER = 4096
 worth while: its peer could go on meanwhile."""
 
 
+HEADER_AT = 8
+"""Where the header of a frame begins."""
+
+
 class Taker(Protocol):
     """Takes whole frames off the front of what connections receive, and sends the answers."""
+
+    @property
+    def together(self) -> tuple[bytes, ...]:
+        """How the headers of requests begin that are better taken together with those of other connections."""
+        ...
 
     def take(self, connection: Connection, data: bytes, /) -> tuple[int, int]:
         """Take what is wanted of bytes that a frame begins.
@@ -24,7 +33,7 @@ class Taker(Protocol):
         ...
 
     def take_together(self, received: list[tuple[Connection, bytes]], /) -> list[int]:
-        """Take what is better taken together of what several connections received in one turn of the loop.
+        """Take what several connections received in one turn of the loop, each of which begins with such a request.
 
         Returns how many bytes were taken of each; the rest is for ``take`` and the handlers.
         """

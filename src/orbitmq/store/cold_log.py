@@ -42,8 +42,8 @@ class ColdLog:
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
-        self._warm: dict[int, float] = {}
-        """By where a window begins, until when it is taken for in memory."""
+        self.warm: dict[int, float] = {}
+        """By where a window begins, until when it is taken for in memory. The kernel looks here too."""
         self._asked: dict[int, float] = {}
         """The same for those that were fetched ahead, or are just now."""
         self.fetch_ahead: Callable[[Range], None] | None = None
@@ -95,7 +95,7 @@ class ColdLog:
         ]
 
     def _is_trusted(self, at: int, now: float) -> bool:
-        return self._warm.get(at - (at - self._base(at)) % WINDOW, 0.0) > now
+        return self.warm.get(at - (at - self._base(at)) % WINDOW, 0.0) > now
 
     def _go_ahead(self, at: int, now: float) -> None:
         """Have the window that begins at ``at`` fetched, before somebody comes there."""
@@ -108,11 +108,11 @@ class ColdLog:
 
     def _is_warm(self, window: Range, now: float) -> bool:
         start, _ = window
-        if self._warm.get(start, 0.0) > now:
+        if self.warm.get(start, 0.0) > now:
             return True
         if not self._is_in_memory(window):
             return False
-        _keep(self._warm, start, now)
+        _keep(self.warm, start, now)
         return True
 
     def _is_in_memory(self, of: Range) -> bool:

@@ -154,6 +154,7 @@ class UnitFiles(QueueEnd):
         self._restart(number)
 
     def _restart(self, end: int) -> None:
+        self.revision += 1
         self.end = self.written = self.tail_start = end
         self.cut_tail(0)
 
@@ -243,6 +244,7 @@ class UnitFiles(QueueEnd):
 
     def _wipe(self, end: int) -> None:
         """Zero the units after the end in its file and remove later files, so that no old unit is found again."""
+        self.revision += 1
         position = end * self.unit_size
         within = position % self.file_size
         keep = position - within
