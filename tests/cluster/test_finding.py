@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import datetime
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from orbitmq import InvalidMessageError, Message, NoRouteError, Producer
 from orbitmq.client.errors import OrbitMQError
+from orbitmq.client.instance import ClientInstance
 from orbitmq.testing import LocalCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orbitmq import ReceivedMessage
+    from orbitmq.client.routes import Route
     from orbitmq.testing import ThreadCluster
 
 
@@ -62,20 +62,24 @@ def test_a_time_limits_what_is_found(orbitmq: ThreadCluster) -> None:
 def test_names_are_those_of_the_namespace(orbitmq: ThreadCluster) -> None:
     with Producer(orbitmq.name_server, namespace="tenant") as producer:
         producer.send(Message("orders", "1", keys=["k"]))
-        assert [(message.topic, message.text()) for message in found_soon(producer)] == [("orders", "1")]
-    orbitmq.producer().send(Message("orders", "2", keys=["k"]))
-    assert [message.text() for message in found_soon(orbitmq.producer(group="other"))] == ["2"]
+        assert [(message.topic, message.text()) for message in producer.find("orders", "k")] == [("orders", "1")]
+    other: Producer = orbitmq.producer()
+    other.send(Message("orders", "2", keys=["k"]))
+    assert [message.text() for message in other.find("orders", "k")] == ["2"]
 
 
-def found_soon(producer: Producer) -> list[ReceivedMessage]:
-    """A topic that is made by its first message has a route a moment later."""
-    until = time.monotonic() + 30
-    while True:
-        try:
-            return producer.find("orders", "k")
-        except NoRouteError:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+def test_messages_are_found_before_name_servers_know_their_topic(
+    orbitmq: ThreadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unknown(_: ClientInstance, __: str) -> Route | None:
+        return None
+
+    monkeypatch.setattr(ClientInstance, "_look_up", unknown)
+    producer: Producer = orbitmq.producer()
+    with pytest.raises(NoRouteError):
+        producer.find("orders", "k")
+    producer.send(Message("orders", "1", keys=["k"]))
+    assert [message.text() for message in producer.find("orders", "k")] == ["1"]
 
 
 def test_a_broker_that_is_away_is_left_out(pair: ThreadCluster) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from orbitmq.client.errors import BrokerError, OrbitMQError
+from orbitmq.client.errors import BrokerError, NoRouteError, OrbitMQError
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.routes import MASTER
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -16,6 +16,7 @@ from orbitmq.remoting import RemotingError
 
 if TYPE_CHECKING:
     from orbitmq.client.instance import ClientInstance
+    from orbitmq.client.routes import Route
 
 log = logging.getLogger("orbitmq.client")
 
@@ -32,7 +33,7 @@ async def query_by_key(
 
     A broker that cannot be asked is left out, if there is another. Raises OrbitMQError, RemotingError.
     """
-    route = await instance.route(topic)
+    route = await _route(instance, topic)
     fields = {
         "topic": topic,
         "key": key,
@@ -55,6 +56,17 @@ async def query_by_key(
     # The index knows hashes of keys: another key may have the same.
     really = (message for message in found if key in message.keys or key == message.message_id)
     return sorted(really, key=lambda message: message.store_timestamp)
+
+
+async def _route(instance: ClientInstance, topic: str) -> Route:
+    """The route of a topic. Where it is sent to and name servers do not know it yet, that of its model: a broker makes
+    it with the first message, and tells them a moment later."""
+    try:
+        return await instance.route(topic)
+    except NoRouteError:
+        if (model := instance.routes.get(topic)) is None:
+            raise
+        return model
 
 
 async def _ask(instance: ClientInstance, name: str, address: str, fields: dict[str, str]) -> list[ReceivedMessage]:
