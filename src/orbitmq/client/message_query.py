@@ -59,8 +59,10 @@ async def query_by_key(
 
 
 async def _route(instance: ClientInstance, topic: str) -> Route:
-    """The route of a topic. Where it is sent to and name servers do not know it yet, that of its model: a broker makes
-    it with the first message, and tells them a moment later."""
+    """The route of a topic; where it is sent to and name servers do not know it yet, that of its model.
+
+    A broker makes a topic with its first message, and tells name servers a moment later.
+    """
     try:
         return await instance.route(topic)
     except NoRouteError:
