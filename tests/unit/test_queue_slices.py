@@ -18,6 +18,7 @@ from orbitmq.store.pace import (
     PAUSE_SECONDS,
     PIECES_AT_ONCE,
     SHORT_PAUSE_SECONDS,
+    SLICE_SECONDS,
     Pace,
 )
 from orbitmq.store.queue_sync import QueueSync
@@ -448,29 +449,36 @@ async def test_a_slice_ends_after_a_millisecond(clock_of_loop: Callable[[float],
     assert pace.is_due()
 
 
-async def test_pauses_are_shorter_when_the_work_is_late(
-    clock_of_loop: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pace = Pace(30)
-    clock_of_loop(59)
-    assert await pause_of(pace, monkeypatch) == PAUSE_SECONDS
-    clock_of_loop(1)
+async def pauses_of(pace: Pace, seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of so many seconds of work."""
+    pauses: list[float] = []
+    while sum(pauses) + len(pauses) * SLICE_SECONDS < seconds:
+        pauses.append(await pause_of(pace, monkeypatch))
+    return pauses
+
+
+async def test_pauses_are_shorter_when_the_work_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    pace = Pace(3)
+    assert set(await pauses_of(pace, 3, monkeypatch)) == {PAUSE_SECONDS}
     assert await pause_of(pace, monkeypatch) == SHORT_PAUSE_SECONDS
 
 
-async def test_work_of_known_size_is_spread_over_its_time(
+async def test_work_of_known_size_is_spread_over_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = 70
+    pace = Pace(3, pieces=slices * PIECES_AT_ONCE)
+    (pause,) = set(await pauses_of(pace, 3, monkeypatch))
+    assert 1 < pause * slices < 3
+    assert set(await pauses_of(pace, 3, monkeypatch)) == {PAUSE_SECONDS}
+    assert await pause_of(pace, monkeypatch) == SHORT_PAUSE_SECONDS
+
+
+async def test_work_is_not_late_because_everything_stood_still(
     clock_of_loop: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slices = 700
-    pace = Pace(30, pieces=slices * PIECES_AT_ONCE)
+    pace = Pace(3, pieces=70 * PIECES_AT_ONCE)
     pause = await pause_of(pace, monkeypatch)
-    assert 10 < pause * slices < 30
-    clock_of_loop(29.9)
-    assert await pause_of(pace, monkeypatch) == pause
-    clock_of_loop(0.1)
-    assert await pause_of(pace, monkeypatch) == PAUSE_SECONDS
-    clock_of_loop(30)
-    assert await pause_of(pace, monkeypatch) == SHORT_PAUSE_SECONDS
+    clock_of_loop(100)
+    assert await pause_of(pace, monkeypatch) == pause > PAUSE_SECONDS
 
 
 @pytest.mark.parametrize(("pieces", "expected"), [(1, LONGEST_PAUSE_SECONDS), (10**7, PAUSE_SECONDS)])

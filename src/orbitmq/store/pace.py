@@ -35,8 +35,11 @@ class Pace:
     """Says when to pause, and pauses. The first slice begins when it is made.
 
     Work of so many ``pieces`` is spread over ``seconds``; of a number that is not known it takes a fifth of the
-    loop's time. After these seconds it is late, and takes a fifth, after twice as many a half. When ``is_hurried``
+    loop's time. After these seconds it is late, and takes a fifth, after as many again a half. When ``is_hurried``
     says so there are no pauses: somebody waits for the end of the work, and nobody is left to be served.
+
+    Seconds are counted in slices and pauses, not by the clock: work is not late because its process, or the machine,
+    stood still for a while.
     """
 
     def __init__(
@@ -44,13 +47,14 @@ class Pace:
     ) -> None:
         self._time = asyncio.get_running_loop().time
         self._is_hurried = is_hurried
-        self._late_at = self._time() + seconds
-        self._very_late_at = self._late_at + seconds
-        self._pause = PAUSE_SECONDS
-        if pieces:
-            pause = _USED_OF_TIME * seconds / pieces * PIECES_AT_ONCE
-            self._pause = min(max(pause, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+        self._seconds = seconds
+        pause = _USED_OF_TIME * seconds / pieces * PIECES_AT_ONCE if pieces else PAUSE_SECONDS
+        self._take_pauses_of(min(max(pause, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
         self._begin_slice()
+
+    def _take_pauses_of(self, seconds: float) -> None:
+        self._pause = seconds
+        self._time_left = self._seconds
 
     def _begin_slice(self) -> None:
         self._pieces = 0
@@ -64,7 +68,8 @@ class Pace:
 
     async def pause(self) -> None:
         """Let others have their turn; afterwards the next slice begins."""
-        now = self._time()
-        pause = self._pause if now < self._late_at else PAUSE_SECONDS
-        await asyncio.sleep(pause if now < self._very_late_at else SHORT_PAUSE_SECONDS)
+        if self._time_left <= 0 and self._pause > SHORT_PAUSE_SECONDS:
+            self._take_pauses_of(PAUSE_SECONDS if self._pause > PAUSE_SECONDS else SHORT_PAUSE_SECONDS)
+        self._time_left -= self._pause + SLICE_SECONDS
+        await asyncio.sleep(self._pause)
         self._begin_slice()
