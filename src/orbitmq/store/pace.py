@@ -38,7 +38,7 @@ class Pace:
     loop's time. After these seconds it is late, and takes a fifth, after as many again a half. When ``is_hurried``
     says so there are no pauses: somebody waits for the end of the work, and nobody is left to be served.
 
-    Seconds are counted in slices and pauses, not by the clock: work is not late because its process, or the machine,
+    Seconds are counted in slices and pauses, not by the clock: work is not late because its process or the machine
     stood still for a while.
     """
 
