@@ -86,7 +86,7 @@ static void expect_queue(const Lane *lane) {
 }
 
 static void expect_tail(const Lane *lane) {
-    if (lane->queue == Py_None) return;
+    if (lane->queue == Py_None || ((QueueEnd *)lane->queue)->tail == NULL) return;
     const QueueEnd *queue = (QueueEnd *)lane->queue;
     __builtin_prefetch(queue->tail + queue->tail_size, 1);
     __builtin_prefetch(queue->tail + queue->tail_size + UNIT_SIZE - 1, 1);
@@ -210,9 +210,10 @@ static const uint8_t *pending_end(const Lane *lane) {
 
 /* Where the last record of the queue ends in the log. */
 static int64_t stop_of(const Lane *lane) {
-    const uint8_t *last = pending_end(lane) - UNIT_SIZE;
     const QueueEnd *queue = (QueueEnd *)lane->queue;
-    return queue->pending ? (int64_t)(get64(last) + get32(last + 8)) : queue->max_physical;
+    if (queue->pending == 0) return queue->max_physical;
+    const uint8_t *last = pending_end(lane) - UNIT_SIZE;
+    return (int64_t)(get64(last) + get32(last + 8));
 }
 
 static uint8_t *unit_room(const Lane *lane) { return room_behind((QueueEnd *)lane->queue, UNIT_SIZE); }
