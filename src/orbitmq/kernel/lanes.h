@@ -6,12 +6,11 @@
 /* A line of the processor's cache: with many queues none is there, and this one is fetched for every message. The units
  * that a queue gets in a run are behind its tail until they are entered. */
 typedef struct {
-    PyObject *queue; /* None: there is no queue yet, but messages may wait for it elsewhere */
+    _Alignas(CACHE_LINE) PyObject *queue; /* None: there is no queue yet, but messages may wait for it elsewhere */
     PyObject *field; /* the topic with its length in front, as records have it */
     PyObject *count; /* what its messages are counted by, or None: whoever has the run told counts them */
     PyObject *topic;
     int32_t queue_id;
-    uint32_t hash;
     uint32_t magic;
     uint32_t prefix_hash; /* of the topic and "#", with which keys in the index begin */
     uint32_t requests; /* in this run */
@@ -86,8 +85,8 @@ static void expect_queue(const Lane *lane) {
 }
 
 static void expect_tail(const Lane *lane) {
-    if (lane->queue == Py_None || ((QueueEnd *)lane->queue)->tail == NULL) return;
     const QueueEnd *queue = (QueueEnd *)lane->queue;
+    if (lane->queue == Py_None || queue->tail == NULL) return;
     __builtin_prefetch(queue->tail + queue->tail_size, 1);
     __builtin_prefetch(queue->tail + queue->tail_size + UNIT_SIZE - 1, 1);
 }
@@ -143,12 +142,15 @@ static int more_lanes(Runs *self) {
     }
     if (self->lane_count > 0) memcpy(lanes, self->lanes, self->lane_count * sizeof *lanes);
     free(self->lanes);
-    free(self->signposts);
+    Signpost *before = self->signposts;
+    Py_ssize_t room_before = self->signpost_room;
     self->lanes = lanes;
     self->lane_room = room;
     self->signposts = signposts;
     self->signpost_room = 2 * room;
-    for (Py_ssize_t n = 0; n < self->lane_count; n++) put_signpost(self, lanes[n].hash, n + 1);
+    for (Py_ssize_t at = 0; at < room_before; at++)
+        if (before[at].number != 0) put_signpost(self, before[at].hash, before[at].number);
+    free(before);
     return 0;
 }
 
@@ -188,7 +190,6 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     lane.topic_size = size;
     lane.queue_id = queue_id;
     lane.is_parking = is_parking;
-    lane.hash = hash;
     lane.magic = magic;
     lane.prefix_hash = hash_on(hash_on(0, name, size), (const uint8_t *)"#", 1);
     self->lanes[self->lane_count++] = lane;
