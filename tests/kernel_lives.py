@@ -13,11 +13,13 @@ import orbitmq.broker.schedule
 import orbitmq.broker.send
 import orbitmq.broker.server
 import orbitmq.broker.timer
-from broker_ends import running_broker
-from orbitmq.kernel import AckRuns, Deliveries, PullRuns, SendRuns
+import orbitmq.kernel
+from broker_ends import NOBODYS, running_broker
+from orbitmq.kernel import AckRuns, Deliveries, LogRuns, PullRuns, SendRuns
 from orbitmq.protocol.command import Command
+from orbitmq.protocol.frame import FrameParser
 from orbitmq.testing import MemoryDisk
-from remoting_ends import HOST
+from remoting_ends import HOST, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from orbitmq.remoting import Connection
 
 PORT = 12345
+LAST = 1 << 30
 TOPICS = "orders", "bills"
 COMPARED = "commitlog", "consumequeue", "index"
 SETTINGS: dict[str, Any] = {
@@ -83,6 +86,29 @@ async def talk_together(broker: Broker, pieces: Together) -> list[bytes]:
     for _, writer in ends:
         writer.close()
     return answers
+
+
+class Flushed(list[bytes]):
+    """What one connection sends that waits until everything is on the disk before it leaves."""
+
+
+async def talk_until_flushed(broker: Broker, chunks: Flushed) -> bytes:
+    """What a broker answers: the frames in the order of their opaques, for which answers wait is not told."""
+    reader, writer = await asyncio.open_connection(HOST, broker.port)
+    for chunk in (*chunks, Command(NOBODYS, LAST).encode()):
+        writer.write(chunk)
+        await asyncio.sleep(0)
+    parser, answers = FrameParser(), list[Command]()
+    async with asyncio.timeout(10):
+        while not any(answer.opaque == LAST for answer in answers):
+            answers += map(Command.decode, parser.feed(await reader.read(1 << 16)))
+        # It has taken everything by now, what nobody waits for too.
+        await broker.service.flushed(broker.store.log.end)
+        await eventually(lambda: not any(connection.owed_answers for connection in broker.connections))
+        writer.write_eof()
+        answers += map(Command.decode, parser.feed(await reader.read(-1)))
+    writer.close()
+    return b"".join([answer.encode() for answer in sorted(answers, key=lambda answer: answer.opaque)])
 
 
 async def talk(broker: Broker, chunks: list[bytes]) -> bytes:
@@ -149,6 +175,8 @@ async def _life(
         for part in [*([one] for one in first), *chunks]:
             if isinstance(part, Together):
                 answers += await talk_together(broker, part)
+            elif isinstance(part, Flushed):
+                answers.append(await talk_until_flushed(broker, part))
             else:
                 answers.append(await talk(broker, part))
             broker.clock.advance(10)  # type: ignore[attr-defined]
@@ -198,10 +226,12 @@ async def lives_of_both(
     monkeypatch.setattr(orbitmq.broker.schedule, "Deliveries", Deliveries)
     monkeypatch.setattr(orbitmq.broker.pop_service, "Kernel", AckRuns)
     monkeypatch.setattr(orbitmq.broker.server, "PullKernel", PullRuns)
+    monkeypatch.setattr(orbitmq.kernel, "LogRuns", LogRuns)
     compiled = await _life(earlier, chunks, more_settings, then_ms)
     monkeypatch.setattr(orbitmq.broker.send, "Kernel", None)
     monkeypatch.setattr(orbitmq.broker.timer, "Deliveries", None)
     monkeypatch.setattr(orbitmq.broker.schedule, "Deliveries", None)
     monkeypatch.setattr(orbitmq.broker.pop_service, "Kernel", None)
     monkeypatch.setattr(orbitmq.broker.server, "PullKernel", None)
+    monkeypatch.setattr(orbitmq.kernel, "LogRuns", None)
     return compiled, await _life(earlier, chunks, more_settings, then_ms)

@@ -98,7 +98,7 @@ class AfterFlush:
         self.store = store
         self.waiting: list[tuple[int, Worker, Header, bytes]] = []
 
-    def wait(self, connection: Worker, header: Header, answer: bytes, _late: bytes) -> None:
+    def wait(self, connection: Worker, header: Header, answer: bytes, _late_code: int | None = None) -> None:
         self.waiting.append((self.store.log.end, connection, header, answer))
 
     def settle(self) -> None:

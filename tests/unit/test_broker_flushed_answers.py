@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from broker_talk import TOPIC, Talker, bodies, send_request, stored, talk
+from orbitmq.kernel import SendRuns as Kernel
 from orbitmq.protocol.batch import encode_batch
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.testing import MemoryDisk, PowerCut
 from remoting_ends import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
+
+    from orbitmq.broker import Broker
+    from orbitmq.protocol.command import Command
+    from orbitmq.remoting import Answer
 
 SYNC = {"flushDiskType": "SYNC_FLUSH", "flushIntervalCommitLog": 10**9}
 LOG = "commitlog"
@@ -186,3 +191,121 @@ async def test_under_async_flush_nobody_waits(disk: SlowDisk) -> None:
         assert len(stored(broker)) == 1
         assert broker.store.max_offset(TOPIC, 0) == 1
         disk.let_through(1000)
+
+
+# What the compiled kernel takes: messages with a unique key for a queue that is known.
+
+needs_kernel = pytest.mark.skipif(Kernel is None, reason="the compiled kernel was not built: no C compiler")
+
+
+@contextlib.asynccontextmanager
+async def kernel_only(
+    monkeypatch: pytest.MonkeyPatch, disk: MemoryDisk, **settings: object
+) -> AsyncIterator[tuple[Broker, Talker]]:
+    """A broker that has one message, and whose general path would take no further one."""
+    async with talk(disk=disk, **SYNC, **settings) as (broker, client):
+        if isinstance(disk, SlowDisk):
+            disk.let_through()
+        await client.stores(b"first")
+
+        def refuse(*_: object) -> Answer:
+            raise AssertionError("this is for the kernel")
+
+        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            for connection in broker.connections:
+                monkeypatch.setitem(connection._handlers, code, refuse)
+        yield broker, client
+
+
+def keyed(number: int, **more: Any) -> Command:
+    return send_request(b"%d" % number, properties={"UNIQ_KEY": f"K{number}", "WAIT": "true"}, **more)
+
+
+@needs_kernel
+async def test_messages_that_the_kernel_takes_are_answered_and_shown_when_they_are_on_the_disk(
+    disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kernel_only(monkeypatch, disk) as (broker, client):
+        opaques = [client.posts(keyed(number, binary=number % 2 == 1)) for number in range(20)]
+        await eventually(lambda: disk.waiting)
+        await client.pass_time()
+        assert not client.answers
+        assert len(stored(broker)) == 1
+        assert broker.store.max_offset(TOPIC, 0) == 1
+        disk.let_through(1000)
+        answers = [await client.answer_to(opaque) for opaque in opaques]
+        assert [(answer.code, answer.ext_fields["queueOffset"]) for answer in answers] == [
+            (ResponseCode.SUCCESS, str(number + 1)) for number in range(20)
+        ]
+        assert bodies(await client.pulls()) == [b"first", *(b"%d" % number for number in range(20))]
+        assert [broker.store.query(TOPIC, f"K{number}").records for number in (0, 19)] != [[], []]
+        (connection,) = broker.connections
+        assert connection.owed_answers == 0
+
+
+@needs_kernel
+async def test_a_disk_that_takes_too_long_is_said_for_each_of_those_that_the_kernel_took(
+    disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kernel_only(monkeypatch, disk, syncFlushTimeout=20) as (broker, client):
+        opaques = [client.posts(keyed(number, binary=number == 1)) for number in range(3)]
+        for number, opaque in enumerate(opaques):
+            answer = await client.answer_to(opaque)
+            assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
+            assert answer.ext_fields["queueOffset"] == str(number + 1)
+            assert answer.ext_fields["transactionId"] == f"K{number}"
+        disk.let_through(1000)
+        await eventually(lambda: len(stored(broker)) == 4)
+        await client.pass_time()
+        assert client.answers == {}
+        (connection,) = broker.connections
+        assert connection.owed_answers == 0
+
+
+@needs_kernel
+async def test_a_disk_that_fails_is_said_for_what_the_kernel_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    async with kernel_only(monkeypatch, disk, syncFlushTimeout=NEVER_MS) as (broker, client):
+        disk.fail("sync", path_contains=LOG)
+        opaques = [client.posts(keyed(number)) for number in range(3)]
+        for opaque in opaques:
+            assert (await client.answer_to(opaque)).code == ResponseCode.FLUSH_DISK_TIMEOUT
+        assert bodies(await client.pulls()) == [b"first"]
+        with pytest.raises(Exception, match="the disk failed"):
+            await broker.stop()
+
+
+@needs_kernel
+async def test_a_client_that_sends_more_than_the_disk_takes_is_not_read_until_it_does(
+    disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kernel_only(monkeypatch, disk) as (broker, client):
+        (connection,) = broker.connections
+        connection._most_owed = most = 50
+        opaques: list[int] = []
+        while not connection._held:
+            opaques.append(client.posts(keyed(len(opaques))))
+            await asyncio.sleep(0)
+            assert len(opaques) < 100 * most
+        opaques += [client.posts(keyed(number)) for number in range(1000, 1000 + most)]
+        await asyncio.sleep(0.01)
+        assert most <= connection.owed_answers < len(opaques)
+        disk.let_through(100_000)
+        for opaque in opaques:
+            assert (await client.answer_to(opaque)).code == ResponseCode.SUCCESS
+        assert connection.owed_answers == 0
+        assert not connection._held
+
+
+@needs_kernel
+async def test_a_client_that_is_gone_while_the_kernel_s_answers_wait_does_no_harm(
+    disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kernel_only(monkeypatch, disk) as (broker, client):
+        for number in range(5):
+            client.posts(keyed(number))
+        await eventually(lambda: disk.waiting)
+        client.hang_up()
+        await eventually(lambda: not broker.connections)
+        disk.let_through(1000)
+        await eventually(lambda: len(stored(broker)) == 6)

@@ -156,7 +156,7 @@ class PopRequests:
             code = ResponseCode.POLLING_FULL if held is Held.FULL else ResponseCode.POLLING_TIMEOUT
         answer = self._answer(asked, popped, code)
         if self._waits_for_disk and popped.count and not asked.is_order:
-            self._flushed.wait(connection, header, answer, answer)
+            self._flushed.wait(connection, header, answer)
             return None
         return answer
 
@@ -177,7 +177,7 @@ class PopRequests:
         code = ResponseCode.SUCCESS if popped.count else ResponseCode.POLLING_TIMEOUT
         answer = self._answer(asked, popped, code)
         if self._waits_for_disk and popped.count and not asked.is_order:
-            self._flushed.wait(asked.connection, asked.header, answer, answer)
+            self._flushed.wait(asked.connection, asked.header, answer)
         else:
             asked.connection.answer(asked.header, answer)
         return True

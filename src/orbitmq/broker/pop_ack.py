@@ -84,7 +84,7 @@ class PopAcks:
             return refusal(Command.of((serialize_type, b"", body), header), error).encode()
         answer = success_with(b"", header[1], serialize_type)
         if self._waits_for_disk and self._store.log.end > end and not header[2] & ONEWAY:
-            self._flushed.wait(connection, header, answer, answer)
+            self._flushed.wait(connection, header, answer)
             return None
         return answer
 

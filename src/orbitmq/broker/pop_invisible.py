@@ -67,7 +67,7 @@ class PopInvisibleTimes:
             return refusal(request, error).encode()
         answer = request.response(ResponseCode.SUCCESS, ext_fields=fields, remark=_SAID).encode()
         if self._waits_for_disk and self._store.log.end > end:
-            self._flushed.wait(connection, header, answer, answer)
+            self._flushed.wait(connection, header, answer)
             return None
         return answer
 

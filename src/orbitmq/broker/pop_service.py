@@ -97,7 +97,7 @@ class PopService:
     def ack_runs(self, topics: TopicTable, timer: TimerService | None) -> AckRuns | None:
         """What takes acknowledgements by the run; None if the kernel was not built, or nothing is popped here."""
         journal, store = self.journal, self._service.store
-        if Kernel is None or journal is None or timer is None or not store.appender.runs.is_possible:
+        if Kernel is None or journal is None or timer is None or not store.appender.runs.takes_all:
             return None
         return AckRuns(Kernel, store, topics, timer, journal, self.places, self._stats)
 

@@ -86,7 +86,7 @@ class RecallRequests:
         answer = request.response(ResponseCode.SUCCESS, ext_fields=told, remark=_REMARK).encode()
         if header[2] & ONEWAY or not self._waits:
             return answer
-        self._flushed.wait(connection, header, answer, answer)
+        self._flushed.wait(connection, header, answer)
         return None
 
     def _checked(self, topic: str, text: str) -> RecallHandle:

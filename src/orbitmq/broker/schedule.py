@@ -88,7 +88,7 @@ class ScheduleService:
         self._stats = stats if store.config.enable_schedule_message_stats else None
         self._parked = ParkedMessages(store, SCHEDULE_TOPIC)
         self._lanes: DeliveryLanes | None = None
-        if Deliveries is not None and store.appender.runs.is_possible:
+        if Deliveries is not None and store.appender.runs.takes_all:
             self._lanes = DeliveryLanes(Deliveries, store)
         self._flushed = flushed
         self._version_step = max(config.delay_offset_update_version_step, 1)

@@ -137,11 +137,12 @@ class SendRequests:
 
     def runs(self) -> SendRuns | None:
         """What takes sends by the run; None if the kernel was not built, or this store needs more."""
-        if Kernel is None or not self._store.appender.runs.is_possible:
+        if Kernel is None or not self._store.appender.runs.takes_sends:
             return None
         return SendRuns(
             Kernel, self._config, self._store, self._topics, self._schedule, self._timer, self._transactions,
-            self._stats, self._flow, self._answers, self._added, _KEPT_SYS_FLAGS,
+            self._stats, self._flow, self._flushed if self._waits else None, self._answers, self._added,
+            _KEPT_SYS_FLAGS,
         )  # fmt: skip
 
     @property
@@ -234,11 +235,7 @@ class SendRequests:
         opaque = header[1]
         answer = self._encode(serialize_type, opaque, 0, told_queue_id, appended[2], appended[0], unique_key)
         if self._waits and find(properties, _WAIT) != b"false":
-            late = self._encode(
-                serialize_type, opaque, ResponseCode.FLUSH_DISK_TIMEOUT, told_queue_id, appended[2],
-                appended[0], unique_key,
-            )  # fmt: skip
-            self._flushed.wait(connection, header, answer, late)
+            self._flushed.wait(connection, header, answer, ResponseCode.FLUSH_DISK_TIMEOUT)
             return None
         return answer
 
@@ -352,11 +349,7 @@ class SendRequests:
         answer = encode(serialize_type, header[1], 0, queue_id, queue_offset, offset, unique_key, handle)
         if not self._waits or find(properties, _WAIT) == b"false":
             return answer
-        late = encode(
-            serialize_type, header[1], ResponseCode.FLUSH_DISK_TIMEOUT, queue_id, queue_offset, offset, unique_key,
-            handle,
-        )  # fmt: skip
-        self._flushed.wait(connection, header, answer, late)
+        self._flushed.wait(connection, header, answer, ResponseCode.FLUSH_DISK_TIMEOUT)
         return None
 
     def _retry_or_dead(
@@ -422,8 +415,7 @@ class SendRequests:
         answer = request.response(ResponseCode.SUCCESS, ext_fields=told).encode()
         if header[2] & ONEWAY or not self._waits or find(properties, _WAIT) == b"false":
             return answer
-        late = request.response(ResponseCode.FLUSH_DISK_TIMEOUT, ext_fields=told).encode()
-        self._flushed.wait(connection, header, answer, late)
+        self._flushed.wait(connection, header, answer, ResponseCode.FLUSH_DISK_TIMEOUT)
         return None
 
     # Refusals

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.kernel_lanes import facts_of, open_lane
+from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.header import LANGUAGES_BY_NAME
 from orbitmq.protocol.names import (
     SCHEDULE_TOPIC,
@@ -22,6 +23,7 @@ from orbitmq.store.consume_queue import UNIT_SIZE
 if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.flow import SendFlow
+    from orbitmq.broker.flushed_answers import FlushedAnswers
     from orbitmq.broker.schedule import ScheduleService
     from orbitmq.broker.stats import BrokerStats
     from orbitmq.broker.timer import TimerService
@@ -51,11 +53,15 @@ class SendRuns:
         transactions: Transactions,
         stats: BrokerStats,
         flow: SendFlow,
+        flushed: FlushedAnswers | None,
         answers: SendAnswers,
         added: bytes,
         kept_flags: int,
     ) -> None:
-        """``added`` are the properties that every message gets, ``kept_flags`` what is kept of its sysFlag."""
+        """``added`` are the properties that every message gets, ``kept_flags`` what is kept of its sysFlag.
+
+        If answers are ``flushed`` they say that a message is on the disk, and wait until it is.
+        """
         self._kernel_type = kernel
         self._config = config
         self._store = store
@@ -67,6 +73,7 @@ class SendRuns:
         self._transactions = transactions
         self._stats = stats
         self._flow = flow
+        self._flushed = flushed
         self._answers = answers
         self._added = added
         self._kept_flags = kept_flags
@@ -94,6 +101,7 @@ class SendRuns:
             batch_json=answers.batch_json,
             batch_binary=answers.batch_binary,
             delays=tuple(level.delay_ms for level in levels.values()) if is_usual else (),
+            is_deferred=not store.appender.runs.shows_at_once,
         )
         self._note_versions()
         self._waiting = self._kinds_of_waiting()
@@ -122,8 +130,10 @@ class SendRuns:
             count, [(size, _, answers)], stored = taken
             if count:
                 self._note(stored)
-                if answers:
+                if answers and self._flushed is None:
                     connection.send(answers, count)
+                elif answers:
+                    self._answer_when_flushed(connection, count, answers)
                 total += size
             missing = self._kernel.missing
             if missing is None or not self._open_lane(*missing):
@@ -140,10 +150,16 @@ class SendRuns:
         count, pieces, stored = taken
         if count:
             self._note(stored)
-        for (connection, _), (_, _, answers) in zip(received, pieces, strict=True):
-            if answers:
+        for (connection, _), (_, number, answers) in zip(received, pieces, strict=True):
+            if answers and self._flushed is None:
                 connection.send_now(answers)
+            elif answers:
+                self._answer_when_flushed(connection, number, answers)
         return [size for size, _, _ in pieces]
+
+    def _answer_when_flushed(self, connection: Connection, count: int, answers: bytes) -> None:
+        assert self._flushed is not None
+        self._flushed.wait_together(connection, count, answers, ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _may_take(self) -> bool:
         """Whether anything may be stored now. Lanes of what has changed are closed."""

@@ -125,7 +125,7 @@ class TimerService:
 
     def _kernel_runs(self) -> TimerRuns | None:
         """What delivers by the run; None if the kernel was not built, or this store needs more."""
-        if Deliveries is None or not self._store.appender.runs.is_possible:
+        if Deliveries is None or not self._store.appender.runs.takes_all:
             return None
         return TimerRuns(Deliveries, self._store, self.files.log, self._messages.note)
 

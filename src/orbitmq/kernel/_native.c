@@ -27,16 +27,18 @@ static PyObject *hex_text(PyObject *host) {
 static int Runs_init(Runs *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"languages", "json_parts", "binary_parts", "timed_json_parts", "timed_binary_parts", "language",
                             "version", "added", "store_host", "kept_flags", "max_body", "max_properties", "is_indexing",
-                            "crc32", "broker_name", "precision", "longest", "delays", "batch_json", "batch_binary", NULL};
+                            "crc32", "broker_name", "precision", "longest", "delays", "batch_json", "batch_binary",
+                            "is_deferred", NULL};
     PyObject *languages, *json_parts, *binary_parts, *timed_json_parts, *timed_binary_parts, *added, *store_host, *crc32;
     PyObject *broker_name, *delays, *batch_json, *batch_binary;
     long long kept_flags, precision, longest;
     PyTypeObject *tuple = &PyTuple_Type;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!O!O!llSSLnnpOSLLO!O!S", names, tuple, &languages, tuple,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!O!O!llSSLnnpOSLLO!O!Sp", names, tuple, &languages, tuple,
                                      &json_parts, tuple, &binary_parts, tuple, &timed_json_parts, tuple,
                                      &timed_binary_parts, &self->language, &self->version, &added, &store_host,
                                      &kept_flags, &self->max_body, &self->max_properties, &self->is_indexing, &crc32,
-                                     &broker_name, &precision, &longest, tuple, &delays, tuple, &batch_json, &batch_binary))
+                                     &broker_name, &precision, &longest, tuple, &delays, tuple, &batch_json, &batch_binary,
+                                     &self->is_deferred))
         return -1;
     if (!are_bytes(languages) || !are_bytes(json_parts) || !are_bytes(binary_parts) || !are_bytes(timed_json_parts) ||
         !are_bytes(timed_binary_parts) || !are_bytes(batch_json))

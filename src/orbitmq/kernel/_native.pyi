@@ -66,7 +66,8 @@ class Lanes:
     ) -> None: ...
     def clear_lanes(self) -> None: ...
 
-# Stores sends to queues that have a lane.
+# Stores sends to queues that have a lane. If they are to be shown later (is_deferred), queues get the numbers of
+# new messages, and neither they nor the index their places.
 class SendRuns(Lanes):
     def __init__(
         self,
@@ -91,6 +92,7 @@ class SendRuns(Lanes):
         delays: tuple[int, ...],
         batch_json: tuple[bytes, ...],
         batch_binary: bytes,
+        is_deferred: bool,
     ) -> None: ...
     # Stores the sends that each of the bytes begins with, up to the first frame that is something else. With the
     # bytes comes the address that sent them.
@@ -258,7 +260,7 @@ class LogRuns(Lanes):
     # one offset on, and into the index from another.
     def take(
         self,
-        log: Buffer,
+        log: Buffer | memoryview,
         position: int,
         limit: int,
         base: int,

@@ -12,6 +12,7 @@ typedef struct {
     uint32_t flag;
     Text body, properties;
     Known known;
+    int64_t offset; /* in the log, once it is stored */
 } Item;
 
 /* The unique key in the properties of the request, if there is one that can be told as it is; 0 if it is unusual. */
@@ -58,13 +59,13 @@ static Py_ssize_t read_items(Runs *self, Text batch, int64_t room, Py_ssize_t fi
     return count;
 }
 
-static uint8_t *put_ids(const Runs *self, uint8_t *at, const Lane *lane, Py_ssize_t count) {
-    const uint8_t *units = pending_end(lane) - count * UNIT_SIZE;
+static uint8_t *put_ids(const Runs *self, uint8_t *at, Py_ssize_t count) {
+    const Item *items = (const Item *)self->items.data;
     Py_ssize_t host_size = PyBytes_GET_SIZE(self->host_text);
     for (Py_ssize_t n = 0; n < count; n++) {
         if (n) *at++ = ',';
         at = put_text(at, PyBytes_AS_STRING(self->host_text), host_size);
-        at = put_hex(at, get64(units + n * UNIT_SIZE));
+        at = put_hex(at, items[n].offset);
     }
     return at;
 }
@@ -89,7 +90,7 @@ static int put_batch_answer(Runs *self, int is_binary, const Send *send, Text ke
             at = put_text(at + 4, key.at, key.size);
         }
         at = put_field(at, "msgId");
-        uint8_t *end = put_ids(self, at + 4, lane, count);
+        uint8_t *end = put_ids(self, at + 4, count);
         put32(at, end - at - 4);
         at = put_sized(put_field(end, "queueId"), send->queue_id);
         at = put_sized(put_field(at, "queueOffset"), queue_offset);
@@ -100,7 +101,7 @@ static int put_batch_answer(Runs *self, int is_binary, const Send *send, Text ke
             at = put_text(put_word(at, ",\"transactionId\":\""), key.at, key.size);
             *at++ = '"';
         }
-        at = put_ids(self, put_word(at, ",\"msgId\":\""), lane, count);
+        at = put_ids(self, put_word(at, ",\"msgId\":\""), count);
         at = put_decimal(put_word(at, "\",\"queueId\":\""), send->queue_id);
         at = put_decimal(put_word(at, "\",\"queueOffset\":\""), queue_offset);
         at = put_decimal(put_part(put_word(at, "\"}"), self->batch_json, 1), send->opaque);
@@ -113,7 +114,7 @@ static int put_batch_answer(Runs *self, int is_binary, const Send *send, Text ke
 /* 1 if a batch was taken, 0 if it is for the general path, -1 for an error. */
 static int take_batch(Runs *self, const Send *send, Text properties, Text batch, Text born_host, int is_binary, Place *place) {
     Text key;
-    if (!read_batch_key(properties, &key)) return 0;
+    if (!read_batch_key(properties, &key) || (self->is_deferred && contains(properties, "WAIT\1false"))) return 0;
     Lane *lane = find_lane(self, send->topic.at, send->topic.size, send->queue_id, 0);
     if (lane == NULL || lane->queue == Py_None)
         return want_lane(self, (const char *)send->topic.at, send->topic.size, send->queue_id, 0, 1);
@@ -125,7 +126,7 @@ static int take_batch(Runs *self, const Send *send, Text properties, Text batch,
     record.born = send->born;
     record.born_host = born_host;
     record.reconsumed = send->reconsumed;
-    const Item *items = (const Item *)self->items.data;
+    Item *items = (Item *)self->items.data;
     for (Py_ssize_t n = 0; n < count; n++) {
         record.flag = items[n].flag;
         record.body = items[n].body;
@@ -136,6 +137,7 @@ static int take_batch(Runs *self, const Send *send, Text properties, Text batch,
         int stored = store(self, lane, &record, place);
         /* Only the first can be refused, by its queue. */
         if (stored <= 0) return stored;
+        items[n].offset = place->last_offset;
     }
     lane->requests -= count - 1;
     return send->flag & ONEWAY || put_batch_answer(self, is_binary, send, key, lane, count) == 0 ? 1 : -1;

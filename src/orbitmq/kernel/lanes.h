@@ -18,6 +18,7 @@ typedef struct {
     uint16_t topic_size;
     char is_parking; /* for messages that wait for something, and not for what clients send to it */
     char is_touched;
+    int64_t bytes; /* of the records of this run */
 } Lane;
 
 /* Where to look for a lane: its number, counted from 1, and its hash. Small, so that it stays in the cache. */
@@ -39,6 +40,7 @@ typedef struct {
     Py_ssize_t max_body, max_properties;
     int is_indexing;
     int is_heard; /* whether somebody wants to hear of every queue that gets something */
+    int is_deferred; /* records are shown later, by whoever walks the log: queues get their numbers only, the index nothing */
     Pile answers, hashes, offsets, text, behind, half_places, settled, items;
     PyObject *missing;
 } Runs;
@@ -197,40 +199,50 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* What a lane's queue has with what a run has put behind it */
+/* What a lane's queue has with what a run has put behind it: the number of the next record that is stored, and of the
+ * next that is shown. */
 
 static int64_t next_in(const Lane *lane) {
     const QueueEnd *queue = (QueueEnd *)lane->queue;
     return queue->next_offset + queue->pending / UNIT_SIZE;
 }
 
-static const uint8_t *pending_end(const Lane *lane) {
+static int64_t next_shown(const Lane *lane) {
     const QueueEnd *queue = (QueueEnd *)lane->queue;
-    return queue->tail + queue->tail_size + queue->pending;
+    return queue->end + queue->pending / UNIT_SIZE;
 }
 
 /* Where the last record of the queue ends in the log. */
 static int64_t stop_of(const Lane *lane) {
     const QueueEnd *queue = (QueueEnd *)lane->queue;
     if (queue->pending == 0) return queue->max_physical;
-    const uint8_t *last = pending_end(lane) - UNIT_SIZE;
+    const uint8_t *last = queue->tail + queue->tail_size + queue->pending - UNIT_SIZE;
     return (int64_t)(get64(last) + get32(last + 8));
 }
 
 static uint8_t *unit_room(const Lane *lane) { return room_behind((QueueEnd *)lane->queue, UNIT_SIZE); }
 
-static void put_unit(const Lane *lane, uint8_t *unit, int64_t offset, uint32_t size, int64_t code) {
+static void put_unit(uint8_t *unit, int64_t offset, uint32_t size, int64_t code) {
     put64(unit, offset);
     put32(unit + 8, size);
     put64(unit + 12, code);
+}
+
+/* Count a record, whose unit is behind the tail if it is shown at once. */
+static void count_record(Lane *lane, uint32_t size) {
+    lane->bytes += size;
     ((QueueEnd *)lane->queue)->pending += UNIT_SIZE;
 }
 
-/* 1 if the queue can take records that end up behind its last one, 0 if not, -1 for an error. */
-static int touch(Runs *self, Lane *lane, int64_t log_end) {
+/* Whether readers see all records of a queue, and one that is put at the end of the log is behind them. */
+static int is_in_step(const Lane *lane, int64_t log_end) {
     const QueueEnd *queue = (QueueEnd *)lane->queue;
-    if (queue->next_offset != queue->end || queue->max_physical > log_end) return 0;
-    if (queue->pending) return 0; /* by way of another lane */
+    return queue->next_offset == queue->end && queue->max_physical <= log_end;
+}
+
+/* 1 if the queue can get records in this run, 0 if not, -1 for an error. */
+static int touch(Runs *self, Lane *lane) {
+    if (((QueueEnd *)lane->queue)->pending) return 0; /* by way of another lane */
     if (self->touched_count == self->touched_room) {
         Py_ssize_t room = self->touched_room ? 2 * self->touched_room : 64;
         Py_ssize_t *touched = PyMem_Realloc(self->touched, room * sizeof *touched);
@@ -241,6 +253,7 @@ static int touch(Runs *self, Lane *lane, int64_t log_end) {
     self->touched[self->touched_count++] = lane - self->lanes;
     lane->is_touched = 1;
     lane->requests = 0;
+    lane->bytes = 0;
     return 1;
 }
 

@@ -39,7 +39,10 @@ static Py_ssize_t unescape(Text text, uint8_t *out) {
     return out - start;
 }
 
-typedef struct { Text unique_key, keys, tags; } Known;
+typedef struct {
+    Text unique_key, keys, tags;
+    int is_hasty; /* who sent it does not wait until it is on the disk */
+} Known;
 
 static inline int ends_with(const uint8_t *start, const uint8_t *end, const char *name, Py_ssize_t size) {
     return end - start >= size && memcmp(end - size, name, size) == 0;
@@ -96,6 +99,8 @@ static int scan_properties(const uint8_t *start, Py_ssize_t size, Known *known) 
                 } else if (name == 4 && memcmp(item, "KEYS", 4) == 0) {
                     open = &known->keys;
                     open->at = at + 1;
+                } else if (name == 4 && memcmp(item, "WAIT", 4) == 0) {
+                    known->is_hasty |= end - at > 6 && memcmp(at + 1, "false\2", 6) == 0;
                 }
                 break;
             }

@@ -118,6 +118,8 @@ static int take_one(Runs *self, const Waiting *waiting, Text born_host, Place *p
         return take_batch(self, send, waiting->properties, waiting->body, born_host, waiting->is_binary, place);
     if (waiting->found == LOOK_CLOSER && !read_wish(self, waiting->properties, place->now, &wish)) return 0;
     const Known *known = &waiting->known;
+    /* Of what waits elsewhere somebody hears as soon as it is stored, and a hasty one is answered before others. */
+    if (self->is_deferred && (wish.kind != PLAIN || known->is_hasty)) return 0;
     Lane *home = waiting->home, *lane = home;
     if (home == NULL || (wish.kind == PLAIN && home->queue == Py_None))
         return want_lane(self, (const char *)send->topic.at, send->topic.size, send->queue_id, 0, wish.kind == PLAIN);

@@ -114,12 +114,15 @@ static int store(Runs *self, Lane *lane, const Record *record, Place *place) {
     if (body_crc(self, record->body.at, record->body.size, &crc) < 0) return -1;
     int64_t offset = place->base + place->position;
     if (!lane->is_touched) {
-        int can = touch(self, lane, offset);
+        int can = self->is_deferred || is_in_step(lane, offset) ? touch(self, lane) : 0;
         if (can <= 0) return can;
     }
-    uint8_t *unit = unit_room(lane);
-    if (unit == NULL) return -1;
-    if (self->is_indexing && put_keys(self, lane, &record->known, offset) < 0) return -1;
+    uint8_t *unit = NULL;
+    if (!self->is_deferred) {
+        unit = unit_room(lane);
+        if (unit == NULL) return -1;
+        if (self->is_indexing && put_keys(self, lane, &record->known, offset) < 0) return -1;
+    }
     uint32_t flags = record->sys_flag & ~(uint32_t)(BORN_HOST_V6 | STORE_HOST_V6);
     if (record->born_host.size == 20) flags |= BORN_HOST_V6;
     if (store_size == 20) flags |= STORE_HOST_V6;
@@ -144,7 +147,8 @@ static int store(Runs *self, Lane *lane, const Record *record, Place *place) {
     put16(at, properties_size);
     at += 2;
     for (int n = 0; n < 3; n++) at = put_text(at, record->properties[n].at, record->properties[n].size);
-    put_unit(lane, unit, offset, size, record->code);
+    if (unit != NULL) put_unit(unit, offset, size, record->code);
+    count_record(lane, size);
     lane->requests++;
     place->position += size;
     place->last_offset = offset;
@@ -182,12 +186,11 @@ static int add_to(PyObject **list, PyObject *item) {
 }
 
 /* What a lane's queue got in a run */
-typedef struct { const uint8_t *units; uint32_t size; long long first, bytes, stop; int64_t code; } Run;
+typedef struct { const uint8_t *units; uint32_t size; long long first, stop; int64_t code; } Run;
 
 static Run run_of(const Lane *lane) {
     const QueueEnd *queue = (QueueEnd *)lane->queue;
-    Run run = {queue->tail + queue->tail_size, queue->pending, queue->next_offset, 0, stop_of(lane), 0};
-    for (const uint8_t *unit = run.units; unit < run.units + run.size; unit += UNIT_SIZE) run.bytes += get32(unit + 8);
+    Run run = {queue->tail + queue->tail_size, queue->pending, queue->end, stop_of(lane), 0};
     run.code = get64(run.units + run.size - UNIT_SIZE + 12);
     return run;
 }
@@ -201,7 +204,7 @@ static int announce_lane(const Runs *self, const Lane *lane, int are_told, Enter
         Run run = run_of(lane);
         if (are_told && lane->count == Py_None &&
             add_to(&entered->runs, Py_BuildValue("(OLLy#LL)", lane->topic, (long long)lane->queue_id, run.first,
-                                                 (char *)run.units, (Py_ssize_t)run.size, run.bytes,
+                                                 (char *)run.units, (Py_ssize_t)run.size, (long long)lane->bytes,
                                                  (long long)lane->requests)) < 0)
             return -1;
         if (self->is_heard && add_to(&entered->arrived, Py_BuildValue("(OL)", lane->queue, (long long)run.code)) < 0) return -1;
@@ -211,22 +214,26 @@ static int announce_lane(const Runs *self, const Lane *lane, int are_told, Enter
     return 0;
 }
 
-static void enter_lane(const Lane *lane, Entered *entered) {
+static void enter_lane(const Runs *self, const Lane *lane, Entered *entered) {
     QueueEnd *queue = (QueueEnd *)lane->queue;
-    Run run = run_of(lane);
-    long long nums = run.size / UNIT_SIZE;
-    queue->tail_size += run.size;
+    long long nums = queue->pending / UNIT_SIZE;
+    if (self->is_deferred) {
+        queue->next_offset += nums;
+    } else {
+        queue->max_physical = stop_of(lane);
+        queue->tail_size += queue->pending;
+        queue->end += nums;
+        if (queue->next_offset < queue->end) queue->next_offset = queue->end;
+        queue->is_queued = 1;
+    }
     queue->pending = 0;
-    queue->end = queue->next_offset += nums;
-    queue->max_physical = run.stop;
-    queue->is_queued = 1;
     if (lane->count == Py_None) return;
     Count *count = (Count *)lane->count;
     count->times += lane->requests;
     count->nums += nums;
-    count->size += run.bytes;
+    count->size += lane->bytes;
     entered->nums += nums;
-    entered->size += run.bytes;
+    entered->size += lane->bytes;
 }
 
 /* Whether a lane that was touched got something. */
@@ -242,12 +249,12 @@ static PyObject *enter_lanes(Runs *self, int are_told) {
     if (none == NULL) return NULL;
     for (; ready < self->touched_count; ready++) {
         const Lane *lane = &self->lanes[self->touched[ready]];
-        if (has_run(lane) && announce_lane(self, lane, are_told, &entered) < 0) break;
+        if (!self->is_deferred && has_run(lane) && announce_lane(self, lane, are_told, &entered) < 0) break;
     }
     if (ready == self->touched_count) {
         for (Py_ssize_t n = 0; n < ready; n++) {
             const Lane *lane = &self->lanes[self->touched[n]];
-            if (has_run(lane)) enter_lane(lane, &entered);
+            if (has_run(lane)) enter_lane(self, lane, &entered);
         }
         result = Py_BuildValue("(OOOOLL)", entered.runs ? entered.runs : none, entered.dirtied ? entered.dirtied : none,
                                entered.full ? entered.full : none, entered.arrived ? entered.arrived : none, entered.nums,

@@ -90,17 +90,18 @@ static int take_seen(Walks *self, const Seen *seen, int64_t offset, int is_queue
                                                PyBytes_GET_SIZE(self->avoided)) != NULL)
             return 0;
         if (!lane->is_touched) {
-            int can = touch(runs, lane, INT64_MAX);
+            int can = touch(runs, lane);
             if (can <= 0) return can;
         }
         int64_t stop = offset + seen->size, code = tags_code(&known);
         if (stop > stop_of(lane)) {
-            if (seen->queue_offset != next_in(lane)) return 0;
+            if (seen->queue_offset != next_shown(lane)) return 0;
             if (is_text(seen->topic, PARKING_TOPICS[DELAYED]) && !read_delivery_time(self, delay, seen->stored, &code))
                 return 0;
             uint8_t *unit = unit_room(lane);
             if (unit == NULL) return -1;
-            put_unit(lane, unit, offset, seen->size, code);
+            put_unit(unit, offset, seen->size, code);
+            count_record(lane, seen->size);
         }
     }
     if (!is_indexed || !runs->is_indexing) return 1;

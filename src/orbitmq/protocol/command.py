@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orbitmq.protocol.binary_header import decode_binary_header, encode_binary_header
 from orbitmq.protocol.codes import LanguageCode, SerializeType
 from orbitmq.protocol.flags import ONEWAY, RESPONSE
-from orbitmq.protocol.frame import encode_frame
+from orbitmq.protocol.frame import FrameParser, encode_frame
 from orbitmq.protocol.json_header import decode_json_header, encode_json_header
 from orbitmq.protocol.versions import CURRENT_VERSION
 
@@ -110,3 +110,10 @@ class Command:
             remark=remark,
             serialize_type=self.serialize_type,
         )
+
+
+def with_code(frames: bytes, code: int) -> bytes:
+    """Whole frames, each with another code."""
+    return b"".join(
+        dataclasses.replace(Command.decode(frame), code=code).encode() for frame in FrameParser().feed(frames)
+    )

@@ -172,11 +172,20 @@ class Connection(asyncio.Protocol):
 
         Has to be called once for each such request. A oneway request gets no answer whatever is given.
         """
-        if header[2] & ONEWAY:
-            return
-        self._owed -= 1
+        if not header[2] & ONEWAY:
+            self.pay(1, data)
+
+    def owe(self, count: int) -> None:
+        """So many requests that a taker has taken are answered later, by ``pay``."""
+        self._owed += count
+        if self._owed >= self._most_owed:
+            self._hold(OWING)
+
+    def pay(self, count: int, data: bytes | list[Buffer]) -> None:
+        """Answer so many requests that wait for it, with whole frames or ``b""``."""
+        self._owed -= count
         if data:
-            self.send(data)
+            self.send(data, count)
         if self._held & OWING and self._owed <= self._most_owed // 2:
             self._release(OWING)
         if self._draining and self._owed <= 0 and not self._taking:
@@ -373,6 +382,7 @@ class Connection(asyncio.Protocol):
         self._wake_writers()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._pausing = 0  # there is nothing left to be paused, whatever is still taken
         if self.waits:
             self._endpoint.take_received()
         self._closing = True

@@ -131,7 +131,7 @@ class Appender:
         )  # fmt: skip
         self.runs = RunAppender(
             log, dispatcher, clock, self.gate,
-            is_possible=self._shows_at_once and not self._crc_size and not self._multi_dispatch,
+            takes_sends=not self._crc_size and not self._multi_dispatch, shows_at_once=self._shows_at_once,
         )  # fmt: skip
 
     def append(

@@ -190,14 +190,14 @@ class Dispatcher:
 
         Errors of the disk are kept, as by ``dispatch``.
         """
-        _, _, _, last, store_timestamp, entered, hashes, offsets, timestamps = walked
+        _, count, _, last, store_timestamp, entered, hashes, offsets, timestamps = walked
         if is_queued:
             self.last_offset, self.last_store_timestamp = last, store_timestamp
         self.note_entered(entered, store_timestamp)
         if not hashes or self.index is None or self.index_gap is not None:
             return
         try:
-            self.index.add_columns(hashes, offsets, timestamps)
+            self.index.add_columns(count, hashes, offsets, timestamps)
         except DiskFaultError as error:
             self.fault = error
             self.index_gap = int.from_bytes(offsets[:8], sys.byteorder)
@@ -261,29 +261,6 @@ class Dispatcher:
         except DiskFaultError as error:
             self.fault = error
             self.index_gap = offset
-
-    def catch_up(self, files: LogFiles, end: int, most: int = 1 << 62) -> int:
-        """Dispatch what the log holds between ``position`` and ``end``; returns the number of records.
-
-        Bytes that are no record end it, without an error: the rest of a replica's record has not come yet.
-        """
-        count = 0
-        for found in walk(files, self.position, end, check_crc=False):
-            if not isinstance(found, Seen) or found.offset + found.size > end:
-                return count
-            try:
-                self.dispatch_seen(found)
-            except OSError as error:
-                self.note_fault("read", error)
-                return count
-            self.position = found.offset + found.size
-            count += 1
-            if count >= most:
-                return count
-        if not end % files.file_size:
-            # Past the blank. While only a part of a blank has come, its beginning is where to look again.
-            self.position = max(self.position, end)
-        return count
 
     def mend(self, files: LogFiles) -> None:
         """Try again what the disk refused: queue files, and the records that the index lacks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import struct
 from array import array
 from typing import TYPE_CHECKING
 
@@ -20,9 +19,6 @@ Pending = tuple[Text, int, int, Property, Property, Property]
 """Of a record: topic, offset, store timestamp, unique key, keys and tags."""
 
 
-_TIMESTAMP = struct.Struct("=q")
-
-
 class Hashed:
     """Records whose keys were hashed by who stored them."""
 
@@ -34,12 +30,12 @@ class Hashed:
         self._offsets: list[bytes] = []
         self._timestamps: list[bytes] = []
 
-    def add(self, count: int, hashes: bytes, offsets: bytes, timestamp: int) -> None:
-        """So many more records, of one time: for all of their keys the hash and where its record is."""
+    def add(self, count: int, hashes: bytes, offsets: bytes, timestamps: bytes) -> None:
+        """So many more records: for all of their keys the hash, where its record is and when that was stored."""
         self.count += count
         self._hashes.append(hashes)
         self._offsets.append(offsets)
-        self._timestamps.append(_TIMESTAMP.pack(timestamp) * (len(hashes) // 4))
+        self._timestamps.append(timestamps)
 
     def columns(self) -> tuple[array[int], array[int], array[int]]:
         """Hashes, offsets and timestamps of all keys."""

@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import operator
 import re
+import struct
 from array import array
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ TAG_TYPE = "T"
 _NAME = re.compile(r"[0-9]{17}")
 
 _NO_LIMIT = 1 << 63
+
+_TIMESTAMP = struct.Struct("=q")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -205,6 +208,9 @@ class KeyIndex:
 
     def add_hashed(self, count: int, hashes: bytes, offsets: bytes, store_timestamp: int) -> None:
         """``add_many`` for records that were just stored, whose keys are hashed: an int32 and an int64 for each."""
+        self._await(count, hashes, offsets, _TIMESTAMP.pack(store_timestamp) * (len(hashes) // 4))
+
+    def _await(self, count: int, hashes: bytes, offsets: bytes, timestamps: bytes) -> None:
         if len(self._pending) + self._more_pending + count > self.max_pending:
             self.flush_pending()
         if not hashes:
@@ -215,7 +221,7 @@ class KeyIndex:
             last = Hashed()
             pending.append(last)
             self._more_pending -= 1
-        last.add(count, hashes, offsets, store_timestamp)
+        last.add(count, hashes, offsets, timestamps)
         self._more_pending += count
 
     @property
@@ -261,11 +267,19 @@ class KeyIndex:
             )
             self._put(hashes[first:], offsets[first:], timestamps[first:])
 
-    def add_columns(self, hashes: bytes, offsets: bytes, timestamps: bytes) -> None:
-        """``add_hashes`` of numbers as this machine writes them: for each key an int32 and two int64."""
-        self.add_hashes(
-            np.frombuffer(hashes, np.int32), np.frombuffer(offsets, np.int64), np.frombuffer(timestamps, np.int64)
-        )
+    def add_columns(self, count: int, hashes: bytes, offsets: bytes, timestamps: bytes) -> None:
+        """Add so many records found in the log; for each key an int32 and two int64, as this machine writes them.
+
+        Like those of ``add_hashes``, the first of them may be there already.
+        """
+        if self._parts and array("q", offsets[:8])[0] <= self.end_offset:
+            columns = np.frombuffer(offsets, np.int64), np.frombuffer(timestamps, np.int64)
+            self.add_hashes(np.frombuffer(hashes, np.int32), *columns)
+        elif count <= self.max_pending:
+            self._await(count, hashes, offsets, timestamps)
+        else:
+            self.flush_pending()
+            self._put(array("i", hashes), array("q", offsets), array("q", timestamps))
 
     def _put(self, hashes: Column, offsets: Column, timestamps: Column) -> None:
         # All space is taken before the first byte is stored, so that a refusal leaves everything as it was.

@@ -17,6 +17,7 @@ from orbitmq.store.dispatch import MULTI_DISPATCH
 
 if TYPE_CHECKING:
     from orbitmq.kernel import _native
+    from orbitmq.store.disk import Buffer
     from orbitmq.store.dispatch import Dispatcher
     from orbitmq.store.log_files import LogFiles
     from orbitmq.store.scan import Seen
@@ -78,17 +79,22 @@ class LogRuns:
             return None
         return cls(runs, files, dispatcher, queued_from=queued_from, indexed_from=indexed_from, check_crc=check_crc)
 
-    def take(self, offset: int) -> Run:
-        """Take what is plain from here to the end of a log file at most."""
+    def take(self, offset: int, end: int | None = None, step: int | None = None) -> Run:
+        """Take what is plain from here to ``end`` or the end of a log file at most, and begins in so many bytes."""
         files, size = self._files, self._files.file_size
         base = offset - offset % size
         run = Run(offset)
         if base not in files:
             return run
-        buffer = files.mapped(base).buffer
+        buffer: Buffer | memoryview = files.mapped(base).buffer
+        if end is not None and end - base < size:
+            # What is behind it is not there for whoever takes: a record may be half of one still.
+            size = end - base
+            buffer = memoryview(buffer)[:size]
         position, limit = offset - base, 0
-        while position >= limit and limit < size:
-            limit = min(position + WINDOW, size)
+        stop = size if step is None else min(position + step, size)
+        while position >= limit and limit < stop:
+            limit = min(position + WINDOW, stop)
             taken = self._runs.take(
                 *(buffer, position, limit, base, self._queued_from, self._indexed_from, self._check_crc),
                 self._dispatcher.on_arrival is not None,

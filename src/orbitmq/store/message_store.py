@@ -26,6 +26,7 @@ from orbitmq.store.queue_sync import QueueSync
 from orbitmq.store.queue_table import QueueTable
 from orbitmq.store.reading import Reader
 from orbitmq.store.recovery import Recovery, RecoveryReport
+from orbitmq.store.showing import Showing
 from orbitmq.store.unflushed import UnflushedMark
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class MessageStore:
                 max_pending=INDEX_BATCH,
             )
         self.dispatcher = Dispatcher(self.queues, self.index, config)
+        self._showing = Showing(files, self.dispatcher)
         self.reader = Reader(disk, config, self.log, self.queues, self.index, memory_size, self._mend_index)
         self.appender = Appender(config, clock, self.log, self.queues, self.dispatcher)
         # The verbs of a store, without a call in between on the path of every message.
@@ -245,7 +247,7 @@ class MessageStore:
         """Dispatch records that became visible since they were appended; returns how many."""
         if self.dispatcher.position >= self.visible_end:
             return 0
-        return self.dispatcher.catch_up(self.log.files, self.visible_end, most)
+        return self._showing.catch_up(self.visible_end, most)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The smallest queue offset that can be read; 0 for an unknown queue."""

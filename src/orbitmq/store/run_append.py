@@ -23,15 +23,26 @@ if TYPE_CHECKING:
 
 
 class RunAppender:
-    """Lets a kernel store what comes, where records can be read as soon as they are stored.
+    """Lets a kernel store what comes.
 
-    ``is_possible`` is False for a store whose records need more than the kernel does for them.
+    ``takes_sends`` is False for a store whose records need more than the kernel does for them. What is made of
+    other messages it stores only where records can be read as soon as they are stored (``takes_all``). Elsewhere
+    records are shown later, as those of the general path are.
     """
 
     def __init__(
-        self, log: CommitLog, dispatcher: Dispatcher, clock: Clock, gate: Gate, *, is_possible: bool
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        gate: Gate,
+        *,
+        takes_sends: bool,
+        shows_at_once: bool,
     ) -> None:
-        self.is_possible = is_possible
+        self.takes_sends = takes_sends
+        self.takes_all = takes_sends and shows_at_once
+        self.shows_at_once = shows_at_once
         self._log = log
         self._dispatcher = dispatcher
         self._clock = clock
@@ -113,7 +124,11 @@ class RunAppender:
     @property
     def _is_closed(self) -> bool:
         dispatcher = self._dispatcher
-        return self._gate.reason is not None or dispatcher.fault is not None or dispatcher.position != self._log.end
+        return (
+            self._gate.reason is not None
+            or dispatcher.fault is not None
+            or (self.shows_at_once and dispatcher.position != self._log.end)
+        )
 
     @property
     def _is_heard(self) -> bool:
@@ -127,6 +142,8 @@ class RunAppender:
         log, dispatcher = self._log, self._dispatcher
         start = log.end
         log.advance(position, now)
+        if not self.shows_at_once:
+            return
         dispatcher.note_entered(entered, now)
         dispatcher.index_hashed(start, last, now, count, hashes, offsets)
         dispatcher.position = log.end
