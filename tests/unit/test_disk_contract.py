@@ -233,6 +233,7 @@ def test_what_is_said_about_the_use_of_a_map_changes_nothing_in_it(place: Place)
     mapped.reserve(5000, 10_000)
     mapped.buffer[5000:5003] = b"map"
     mapped.warm(4500, 10_000)
+    mapped.warm(5000, 10_000, is_synced_often=True)
     mapped.expect_reading()
     mapped.reserve(0, 10_000)
     assert bytes(mapped.buffer[5000:5003]) == b"map"

@@ -20,6 +20,7 @@ from orbitmq.protocol.record import (
     blank,
     crc_property_of,
 )
+from orbitmq.store.disk import LARGE_PAGE
 from orbitmq.store.errors import AppendRefusedError, PutStatus
 from orbitmq.store.unit_files import write_fully
 
@@ -69,12 +70,15 @@ class CommitLog:
         *,
         append_crc_property: bool = False,
         pool_size: int = 0,
+        is_synced_often: bool = False,
     ) -> None:
+        """``is_synced_often``: after a few records each time, because somebody waits for it."""
         self.files = files
         self.file_size = files.file_size
         self.store_host = store_host
         self._store_host_bit = STORE_HOST_V6 if len(store_host) == 20 else 0
         self._append_crc_property = append_crc_property
+        self._is_synced_often = is_synced_often
         self._base = 0
         self._position = 0
         self._limit = 0
@@ -324,11 +328,11 @@ class CommitLog:
             or start >= self.file_size
         ):
             return None
-        stop = min(start + AHEAD_STEP, self.file_size)
+        stop = min((start + AHEAD_STEP) // LARGE_PAGE * LARGE_PAGE, self.file_size)
 
         def own() -> Owned:
             file.reserve(start, stop)
-            file.warm(start, stop)
+            file.warm(start, stop, is_synced_often=self._is_synced_often)
             return file, stop
 
         return own
@@ -351,7 +355,7 @@ class CommitLog:
             first = min(RESERVE_STEP, self.file_size)
             try:
                 mapped.reserve(0, first)
-                mapped.warm(0, first)
+                mapped.warm(0, first, is_synced_often=self._is_synced_often)
             except OSError:
                 # There is time until it is needed, and who needs it then tells those whom it concerns.
                 first = 0

@@ -37,8 +37,16 @@ SYNCFS_FROM = 512
 """From so many files on, one sync of the file system beats a sync of each (about a millisecond each)."""
 
 
-_WARMED_AT_ONCE = 1 << 20
-"""Bytes of a map for one system call, during which nobody else can map or unmap anything."""
+LARGE_PAGE = 2 << 20
+"""Bytes of a map that are taken together, by one system call, during which nobody else can map or unmap anything.
+
+Linux keeps such a part of a file in one piece, if it is asked to. Filled with zeros it takes 0.15 ms then, where
+what it reads ahead by itself of small pages takes 20 ms in one go on a disk that is set to 8 MiB, and nothing else
+gets that processor meanwhile. Stores to it and its way to the disk cost less too: on ext4 of Linux 6.18 a record of
+330 bytes 0.10 µs instead of 0.15, and 192 MiB 55 ms instead of 65.
+"""
+_WARMED_AT_ONCE = 1 << 19
+"""Bytes of small pages for one system call, for the same reason: a third of a millisecond."""
 _ASKED_AT_ONCE = 1 << 17
 """Bytes for one request to read ahead: of more, Linux may read only so many as its disk is set to."""
 _MADV_POPULATE_READ = 22
@@ -83,9 +91,13 @@ class MappedFile(Protocol):
         the refusal is an ``OSError``.
         """
 
-    def warm(self, start: int, end: int) -> None:
+    def warm(self, start: int, end: int, *, is_synced_often: bool = False) -> None:
         """Have a reserved part in memory before it is stored to, where that can be had. Blocks; safe to call from a
-        worker thread while others store to other parts."""
+        worker thread while others store to other parts.
+
+        If it is synced again and again after a few stores, it must not lie in large pages: each sync would write
+        all of one.
+        """
 
     def expect_reading(self) -> None:
         """Nothing is stored any more in what was reserved: from now on it is read, mostly from front to back."""
@@ -203,17 +215,30 @@ class LocalMappedFile:
             os.posix_fallocate(self._fd, start, end - start)
             self._advise(mmap.MADV_RANDOM, start, end)
 
-    def warm(self, start: int, end: int) -> None:
+    def warm(self, start: int, end: int, *, is_synced_often: bool = False) -> None:
         buffer = self.buffer
         if not isinstance(buffer, mmap.mmap):
             return
-        # All pages together and not one by one: that takes half of the time.
-        self._advise(mmap.MADV_NORMAL, start, end)
         address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-        _advise_in_steps(address, start, end, _WARMED_AT_ONCE, _MADV_POPULATE_READ)
-        self._advise(mmap.MADV_RANDOM, start, end)
+        if is_synced_often:
+            for at in range(start, end, _WARMED_AT_ONCE):
+                stop = min(at + _WARMED_AT_ONCE, end)
+                # Pages are filled together, which takes half of the time that they take one by one.
+                _advise_in_steps(address, at, stop, _WARMED_AT_ONCE, mmap.MADV_WILLNEED)
+                _advise_in_steps(address, at, stop, _WARMED_AT_ONCE, _MADV_POPULATE_READ)
+            return
+        # None that lies beyond what is reserved: storing to a part of it would take space for all of it.
+        first, last = -(-start // LARGE_PAGE) * LARGE_PAGE, end // LARGE_PAGE * LARGE_PAGE
+        if first < last:
+            _advise_in_steps(address, first, last, last - first, mmap.MADV_HUGEPAGE)
+        for part in ((start, min(first, end)), (first, last), (max(last, start), end)):
+            _advise_in_steps(address, *part, LARGE_PAGE, _MADV_POPULATE_READ)
 
     def expect_reading(self) -> None:
+        buffer = self.buffer
+        if isinstance(buffer, mmap.mmap):
+            address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+            _advise_in_steps(address, 0, self.size, self.size, mmap.MADV_NOHUGEPAGE)
         self._advise(mmap.MADV_NORMAL, 0, self.size)
 
     def is_in_memory(self, start: int, end: int) -> bool:
@@ -235,7 +260,7 @@ class LocalMappedFile:
         for start, end in parts:
             _advise_in_steps(address, start, end, _ASKED_AT_ONCE, mmap.MADV_WILLNEED)
         for start, end in parts:
-            _advise_in_steps(address, start, end, _WARMED_AT_ONCE, _MADV_POPULATE_READ)
+            _advise_in_steps(address, start, end, LARGE_PAGE, _MADV_POPULATE_READ)
 
     def _is_addressed(self, buffer: Buffer) -> bool:
         """Of a map for reading only Python does not tell the address."""

@@ -65,6 +65,7 @@ class MessageStore:
             host_bytes(f"{address}:{config.listen_port}"),
             append_crc_property=config.enabled_append_prop_crc,
             pool_size=config.transient_store_pool_size if config.transient_store_pool_enable else 0,
+            is_synced_often=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
         )
         self.queues = QueueTable(disk, config)
         self.index: KeyIndex | None = None

@@ -126,7 +126,7 @@ class MemoryMappedFile:
             raise refusal(errno.EBADF, self.path)
         self._disk._reserve(self._file, self.path, start, end)
 
-    def warm(self, start: int, end: int) -> None:
+    def warm(self, start: int, end: int, *, is_synced_often: bool = False) -> None:
         """All of it is in memory."""
 
     def expect_reading(self) -> None:

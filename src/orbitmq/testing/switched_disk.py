@@ -54,8 +54,8 @@ class SwitchedMap:
     def reserve(self, start: int, end: int) -> None:
         self._inner.reserve(start, end)
 
-    def warm(self, start: int, end: int) -> None:
-        self._inner.warm(start, end)
+    def warm(self, start: int, end: int, *, is_synced_often: bool = False) -> None:
+        self._inner.warm(start, end, is_synced_often=is_synced_often)
 
     def expect_reading(self) -> None:
         self._inner.expect_reading()
