@@ -283,7 +283,7 @@ def test_a_file_made_ahead_on_a_full_disk_is_kept_all_the_same(directory: str) -
 
 @pytest.fixture
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("RESERVE_STEP", 1000), ("AHEAD_STEP", 2000), ("BUSY_BYTES", 500)):
+    for name, size in (("RESERVE_STEP", 1000), ("AHEAD_STEP", 2000), ("BUSY_BYTES", 500), ("LARGE_PAGE", 1)):
         monkeypatch.setattr(commit_log, name, size)
 
 
