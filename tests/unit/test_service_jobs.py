@@ -322,7 +322,7 @@ async def test_a_next_file_that_cannot_be_made_is_a_warning_until_it_is_needed(
 
 @pytest.fixture
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("RESERVE_STEP", 4096), ("AHEAD_STEP", 1 << 17), ("BUSY_BYTES", 1000)):
+    for name, size in (("RESERVE_STEP", 4096), ("AHEAD_STEP", 1 << 17), ("BUSY_BYTES", 1000), ("LARGE_PAGE", 1)):
         monkeypatch.setattr(commit_log, name, size)
     monkeypatch.setattr(service_module, "SPACE_INTERVAL", 0.001)
 

@@ -9,12 +9,12 @@ records that are in the log and in no queue yet, and has its twins in ``store.sc
 ``PullRuns`` answers pulls that find messages, and has its twin in ``broker.pull`` and ``store.reading``.
 ``put_entries`` puts keys into an index file and ``hash_keys`` makes hashes of them; their twins are in
 ``store.index_entries``; those of ``is_sound`` and ``cut_entries``, for what a crash may have left, in
-``store.index_arrays``. ``gather`` collects records for one answer, ``follow`` the units of a slot of the timer;
-their twins are in ``gathering`` and ``following``. ``QueueEnd`` and ``Count`` are the numbers of a queue that all
-of this reads and changes; their twins are in ``ends``.
+``store.index_arrays``. ``gather`` collects records for one answer, ``follow`` the units of a slot of the timer,
+``advise`` says how a map is used; their twins are in ``gathering``, ``following`` and ``advising``. ``QueueEnd``
+and ``Count`` are the numbers of a queue that all of this reads and changes; their twins are in ``ends``.
 
-Without the kernel everything works the same, only slower: what has its twin elsewhere is then None, and ``gather``,
-``follow``, ``QueueEnd`` and ``Count`` are the plain ones. So it is where the environment says
+Without the kernel everything works the same, only slower: what has its twin elsewhere is then None, and ``advise``,
+``gather``, ``follow``, ``QueueEnd`` and ``Count`` are the plain ones. So it is where the environment says
 ``ORBITMQ_KERNEL=off``.
 """
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from orbitmq.kernel import ends, following, gathering
+from orbitmq.kernel import advising, ends, following, gathering
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -55,6 +55,7 @@ put_entries = None if _compiled is None else _compiled.put_entries
 cut_entries = None if _compiled is None else _compiled.cut_entries
 is_sound = None if _compiled is None else _compiled.is_sound
 hash_keys = None if _compiled is None else _compiled.hash_keys
+advise = advising.advise if _compiled is None else _compiled.advise
 gather = gathering.gather if _compiled is None else _compiled.gather
 follow = following.follow if _compiled is None else _compiled.follow
 if not TYPE_CHECKING:  # classes are made on these, and to whoever checks types they are always the same
@@ -69,6 +70,7 @@ __all__ = [
     "PullRuns",
     "QueueEnd",
     "SendRuns",
+    "advise",
     "cut_entries",
     "follow",
     "gather",

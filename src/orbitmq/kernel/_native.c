@@ -1,6 +1,7 @@
 /* The module: what Python sees of the kernel's parts. */
 #include "bytes.h"
 #include "acknowledging.h"
+#include "advising.h"
 #include "delivering.h"
 #include "ends.h"
 #include "gathering.h"
@@ -236,6 +237,7 @@ static PyTypeObject DeliveriesType = {
 };
 
 static PyMethodDef functions[] = {
+    {"advise", (PyCFunction)(void (*)(void))advise, METH_FASTCALL, "Say how a part of a map is used next, in steps."},
     {"follow", (PyCFunction)(void (*)(void))follow, METH_FASTCALL, "Follow the chain of a slot of the timer."},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, "The compiled twin of orbitmq.kernel.gathering.gather."},
     {"hash_keys", hash_keys, METH_O, "Hashes of keys as an index has them."},

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence, Sized
+from mmap import mmap
 from typing import TypeAlias, type_check_only
 
 from orbitmq.kernel.ends import Count, QueueEnd
@@ -6,6 +7,7 @@ from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.disk import Buffer
 from orbitmq.store.index_entries import Column
 
+def advise(buffer: mmap, start: int, end: int, step: int, /, *advices: int) -> None: ...
 def gather(
     units: bytes, buffer: Buffer, base: int, end: int, most_bytes: int, copied: int, copied_each: int, /
 ) -> tuple[int, int, int, int, bytes | None] | None: ...

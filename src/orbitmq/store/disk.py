@@ -28,6 +28,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from orbitmq.kernel import advise
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -176,16 +178,8 @@ def blank_memory(size: int) -> Buffer:
 @functools.cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
     return libc
-
-
-def _advise_in_steps(address: int, start: int, end: int, step: int, advice: int) -> None:
-    """Not by mmap.madvise, which keeps the interpreter lock. A kernel that does not know an advice refuses it."""
-    for at in range(start - start % mmap.PAGESIZE, end, step):
-        if _libc().madvise(address + at, min(step, end - at), advice):
-            break
 
 
 class LocalMappedFile:
@@ -219,31 +213,30 @@ class LocalMappedFile:
         buffer = self.buffer
         if not isinstance(buffer, mmap.mmap):
             return
-        address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
         if is_synced_often:
-            for at in range(start, end, _WARMED_AT_ONCE):
-                stop = min(at + _WARMED_AT_ONCE, end)
-                # Pages are filled together, which takes half of the time that they take one by one.
-                _advise_in_steps(address, at, stop, _WARMED_AT_ONCE, mmap.MADV_WILLNEED)
-                _advise_in_steps(address, at, stop, _WARMED_AT_ONCE, _MADV_POPULATE_READ)
+            # Pages are filled together, which takes half of the time that they take one by one.
+            advise(buffer, start, end, _WARMED_AT_ONCE, mmap.MADV_WILLNEED, _MADV_POPULATE_READ)
             return
         # None that lies beyond what is reserved: storing to a part of it would take space for all of it.
         first, last = -(-start // LARGE_PAGE) * LARGE_PAGE, end // LARGE_PAGE * LARGE_PAGE
         if first < last:
-            _advise_in_steps(address, first, last, last - first, mmap.MADV_HUGEPAGE)
-        for part in ((start, min(first, end)), (first, last), (max(last, start), end)):
-            _advise_in_steps(address, *part, LARGE_PAGE, _MADV_POPULATE_READ)
+            advise(buffer, first, last, last - first, mmap.MADV_HUGEPAGE)
+        else:
+            first = end
+        # The first step ends where the first large page begins.
+        advise(buffer, start, first, LARGE_PAGE, _MADV_POPULATE_READ)
+        advise(buffer, first, end, LARGE_PAGE, _MADV_POPULATE_READ)
 
     def expect_reading(self) -> None:
         buffer = self.buffer
         if isinstance(buffer, mmap.mmap):
-            address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-            _advise_in_steps(address, 0, self.size, self.size, mmap.MADV_NOHUGEPAGE)
+            advise(buffer, 0, self.size, self.size, mmap.MADV_NOHUGEPAGE)
         self._advise(mmap.MADV_NORMAL, 0, self.size)
 
     def is_in_memory(self, start: int, end: int) -> bool:
         buffer = self.buffer
-        if not self._is_addressed(buffer):
+        # Of a map for reading only Python does not tell the address.
+        if not self._is_writable or not isinstance(buffer, mmap.mmap):
             return True
         start -= start % mmap.PAGESIZE
         pages = ctypes.create_string_buffer(-(-(end - start) // mmap.PAGESIZE))
@@ -253,18 +246,13 @@ class LocalMappedFile:
     def fetch(self, parts: Sequence[tuple[int, int]]) -> None:
         # Held here: the map stays until this is through, whoever closes the file meanwhile.
         buffer = self.buffer
-        if not self._is_addressed(buffer):
+        if not self._is_writable or not isinstance(buffer, mmap.mmap):
             return
-        address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
         # The disk hears of everything before it is waited for.
         for start, end in parts:
-            _advise_in_steps(address, start, end, _ASKED_AT_ONCE, mmap.MADV_WILLNEED)
+            advise(buffer, start, end, _ASKED_AT_ONCE, mmap.MADV_WILLNEED)
         for start, end in parts:
-            _advise_in_steps(address, start, end, LARGE_PAGE, _MADV_POPULATE_READ)
-
-    def _is_addressed(self, buffer: Buffer) -> bool:
-        """Of a map for reading only Python does not tell the address."""
-        return self._is_writable and isinstance(buffer, mmap.mmap)
+            advise(buffer, start, end, LARGE_PAGE, _MADV_POPULATE_READ)
 
     def _advise(self, advice: int, start: int, end: int) -> None:
         """Say how a part is used next. The first store to a page makes the kernel read it, and without this all
