@@ -463,11 +463,28 @@ async def test_pauses_are_shorter_when_the_work_is_late(monkeypatch: pytest.Monk
     assert await pause_of(pace, monkeypatch) == SHORT_PAUSE_SECONDS
 
 
-async def test_work_of_known_size_is_spread_over_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    slices = 70
-    pace = Pace(3, pieces=slices * PIECES_AT_ONCE)
-    (pause,) = set(await pauses_of(pace, 3, monkeypatch))
-    assert 1 < pause * slices < 3
+@pytest.mark.parametrize("in_a_slice", [PIECES_AT_ONCE, PIECES_AT_ONCE // 4, 1])
+async def test_work_of_known_size_is_spread_over_its_time(
+    in_a_slice: int, clock_of_loop: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slices, seconds = 100, 4.0
+    pace = Pace(seconds, pieces=slices * in_a_slice)
+    pauses = []
+    for _ in range(slices):
+        for _ in range(in_a_slice - 1):
+            assert not pace.is_due()
+        clock_of_loop(SLICE_SECONDS)
+        assert pace.is_due()
+        pauses.append(await pause_of(pace, monkeypatch))
+    assert 0.8 * seconds < sum(pauses) + slices * SLICE_SECONDS < 1.1 * seconds
+    assert max(pauses[:-1]) < 1.1 * min(pauses[:-1])
+
+
+async def test_work_of_known_size_that_is_late_is_hurried_more_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    pace = Pace(3, pieces=70 * PIECES_AT_ONCE)
+    pauses = await pauses_of(pace, 3, monkeypatch)
+    assert pauses == sorted(pauses, reverse=True)
+    assert pauses[0] > PAUSE_SECONDS
     assert set(await pauses_of(pace, 3, monkeypatch)) == {PAUSE_SECONDS}
     assert await pause_of(pace, monkeypatch) == SHORT_PAUSE_SECONDS
 
@@ -476,9 +493,12 @@ async def test_work_is_not_late_because_everything_stood_still(
     clock_of_loop: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pace = Pace(3, pieces=70 * PIECES_AT_ONCE)
+    pieces_until_due(pace)
     pause = await pause_of(pace, monkeypatch)
+    pieces_until_due(pace)
     clock_of_loop(100)
-    assert await pause_of(pace, monkeypatch) == pause > PAUSE_SECONDS
+    assert await pause_of(pace, monkeypatch) == pytest.approx(pause, rel=0.1)
+    assert pause > PAUSE_SECONDS
 
 
 @pytest.mark.parametrize(("pieces", "expected"), [(1, LONGEST_PAUSE_SECONDS), (10**7, PAUSE_SECONDS)])

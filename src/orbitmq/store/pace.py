@@ -23,8 +23,6 @@ PAUSE_SECONDS = 0.004
 """With this between slices the work takes a fifth of the loop's time."""
 SHORT_PAUSE_SECONDS = 0.001
 """With this, a half."""
-_USED_OF_TIME = 0.7
-"""For pauses; the slices need the rest, and some may end before they have done all of their pieces."""
 
 
 def _is_calm() -> bool:
@@ -34,9 +32,10 @@ def _is_calm() -> bool:
 class Pace:
     """Says when to pause, and pauses. The first slice begins when it is made.
 
-    Work of so many ``pieces`` is spread over ``seconds``; of a number that is not known it takes a fifth of the
-    loop's time. After these seconds it is late, and takes a fifth, after as many again a half. When ``is_hurried``
-    says so there are no pauses: somebody waits for the end of the work, and nobody is left to be served.
+    Work of so many ``pieces`` is spread over ``seconds``, by how many of them slices turn out to have time for; of
+    a number that is not known it takes a fifth of the loop's time. After these seconds it is late, and takes a
+    fifth, after as many again a half. When ``is_hurried`` says so there are no pauses: somebody waits for the end
+    of the work, and nobody is left to be served.
 
     Seconds are counted in slices and pauses, not by the clock: work is not late because its process or the machine
     stood still for a while.
@@ -48,8 +47,10 @@ class Pace:
         self._time = asyncio.get_running_loop().time
         self._is_hurried = is_hurried
         self._seconds = seconds
-        pause = _USED_OF_TIME * seconds / pieces * PIECES_AT_ONCE if pieces else PAUSE_SECONDS
-        self._take_pauses_of(min(max(pause, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
+        self._all = pieces
+        self._done = 0
+        self._slices = 0
+        self._take_pauses_of(LONGEST_PAUSE_SECONDS if pieces else PAUSE_SECONDS)
         self._begin_slice()
 
     def _take_pauses_of(self, seconds: float) -> None:
@@ -68,8 +69,18 @@ class Pace:
 
     async def pause(self) -> None:
         """Let others have their turn; afterwards the next slice begins."""
+        self._slices += 1
+        self._done += self._pieces
         if self._time_left <= 0 and self._pause > SHORT_PAUSE_SECONDS:
             self._take_pauses_of(PAUSE_SECONDS if self._pause > PAUSE_SECONDS else SHORT_PAUSE_SECONDS)
-        self._time_left -= self._pause + SLICE_SECONDS
-        await asyncio.sleep(self._pause)
+        pause = self._pause if self._pause <= PAUSE_SECONDS else self._share_of_time()
+        self._time_left -= pause + SLICE_SECONDS
+        await asyncio.sleep(pause)
         self._begin_slice()
+
+    def _share_of_time(self) -> float:
+        """What the next pause may take of the time that is left, if slices go on as they did so far."""
+        assert self._all is not None
+        pieces = self._done / self._slices if self._done else PIECES_AT_ONCE
+        slices = max((self._all - self._done) / pieces, 1)
+        return min(max(self._time_left / slices - SLICE_SECONDS, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)

@@ -250,8 +250,8 @@ class StoreService:
         await self.run_blocking(store.store_checkpoint)
 
     def _pace(self, interval_ms: int, pieces: int | None = None) -> Pace:
-        """For work that comes round: late when half of the time to its next round is over."""
-        return Pace(interval_ms / 2000, self._stopping.is_set, pieces)
+        """For work that comes round: late when three quarters of the time to its next round are over."""
+        return Pace(interval_ms * 0.00075, self._stopping.is_set, pieces)
 
     async def _put_keys(self) -> None:
         if self.store.index is not None and self.store.dispatcher.index_gap is None:
