@@ -1,8 +1,8 @@
 """Memory as it is on a machine that has run for a while: full of files that nobody needs any more.
 
 A virtual machine that was just started, or has just removed large files, has memory that its host has not given to
-it yet. The first touch of such a page takes 10 µs instead of 0.1, and a log that grows touches nothing else: that was
-a third of the processor time of a server, and another third in every round. What old files leave is there.
+it yet. The first touch of such a page takes 10 µs instead of 0.1, and a log that grows touches nothing else: that
+was a third of the processor time of a server, and another third in every round. What old files leave is there.
 """
 
 from __future__ import annotations
