@@ -21,7 +21,6 @@ from bench.suite.catalog import scenarios
 from bench.suite.report import SuiteReport
 from bench.suite.running import reason
 from bench.suite.scenario import Bench, System
-from bench.suite.used_memory import use_memory
 from peers import apache
 from peers.process import PeerError
 
@@ -186,8 +185,6 @@ def run_scenario(scenario: Scenario, bench: Bench, report: SuiteReport) -> None:
     bench.tell(scenario.name)
     began = time.monotonic()
     try:
-        if bench.size is not Size.QUICK:
-            use_memory(bench.root, bench.tell)
         report.found[scenario.name] = scenario.run(dataclasses.replace(bench, systems=systems))
     except (PeerError, OSError, ValueError) as error:
         report.skipped.append(f"{scenario.name}: {reason(error)}")

@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
 from bench.figures import Size  # noqa: E402
-from bench.machine import MIB, Machine  # noqa: E402
+from bench.machine import Machine  # noqa: E402
 from bench.server.measures import CPU, RATE, Sample  # noqa: E402
-from bench.suite import plots, used_memory  # noqa: E402
+from bench.suite import plots  # noqa: E402
 from bench.suite.catalog import scenarios  # noqa: E402
 from bench.suite.command import PLANS, UNAVAILABLE, available, run_scenario  # noqa: E402
 from bench.suite.echo_server import ANSWER  # noqa: E402
@@ -30,7 +30,6 @@ from bench.suite.scale import add_shares, too_many  # noqa: E402
 from bench.suite.scenario import Bench, Found, Line, System  # noqa: E402
 from bench.suite.sending import Sending  # noqa: E402
 from bench.suite.sends import LARGEST, groups, matrix  # noqa: E402
-from bench.suite.used_memory import free_memory, use_memory  # noqa: E402
 
 from orbitmq.protocol.codes import ResponseCode, SerializeType  # noqa: E402
 from orbitmq.protocol.hot_answers import SendAnswers  # noqa: E402
@@ -355,20 +354,3 @@ def test_the_command_lists_its_scenarios() -> None:
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     names = [scenario.name for scenario in scenarios(Size.USUAL) if "send" in scenario.name]
     assert [line[:32].strip() for line in listed.stdout.splitlines()] == names
-
-
-def test_memory_is_used_once_by_files_that_take_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(used_memory, "free_memory", lambda: used_memory._LEFT_FREE + 20 * MIB)
-    use_memory(tmp_path, told.append)
-    use_memory(tmp_path, told.append)
-    assert told == ["20 MiB of memory are used once"] * 2
-    assert [path.stat().st_size for path in sorted(tmp_path.iterdir())] == [20 * MIB] * 2
-    assert not any(path.stat().st_blocks for path in tmp_path.iterdir())
-
-
-def test_memory_that_is_in_use_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert free_memory() > 0
-    monkeypatch.setattr(used_memory, "free_memory", lambda: 0)
-    use_memory(tmp_path, lambda _: None)
-    assert not list(tmp_path.iterdir())
