@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernel_lives import Flushed, Life, lives_of_both, plain_send
+from kernel_lives import Flushed, lives_of_both, plain_send
 from orbitmq.kernel import SendRuns
 from orbitmq.protocol.batch import encode_batch
 from orbitmq.protocol.codes import SerializeType
@@ -66,23 +66,15 @@ def chunks_of(parts: list[list[tuple[int, int, dict[str, str], bytes, SerializeT
     ]
 
 
-def assert_alike(compiled: Life, general: Life) -> None:
+@pytest.mark.parametrize("kind", [SYNC, POOL], ids=["on the disk", "out of a transient pool"])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
+@given(parts=parts)
+async def test_what_is_shown_later_is_stored_and_answered_alike(
+    kind: dict[str, Any],
+    parts: list[list[tuple[int, int, dict[str, str], bytes, SerializeType]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled, general = await lives_of_both(monkeypatch, chunks_of(parts), **kind)
     assert compiled.answers == general.answers
     assert compiled.counted == general.counted
     assert compiled.stored == general.stored
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
-@given(parts=parts)
-async def test_what_is_shown_when_it_is_on_the_disk_is_stored_and_answered_alike(
-    parts: list[list[tuple[int, int, dict[str, str], bytes, SerializeType]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert_alike(*await lives_of_both(monkeypatch, chunks_of(parts), **SYNC))
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
-@given(parts=parts)
-async def test_what_waits_in_a_transient_pool_is_stored_and_answered_alike(
-    parts: list[list[tuple[int, int, dict[str, str], bytes, SerializeType]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert_alike(*await lives_of_both(monkeypatch, chunks_of(parts), **POOL))
