@@ -234,9 +234,8 @@ class LocalMappedFile:
         self._advise(mmap.MADV_NORMAL, 0, self.size)
 
     def is_in_memory(self, start: int, end: int) -> bool:
-        buffer = self.buffer
-        # Of a map for reading only Python does not tell the address.
-        if not self._is_writable or not isinstance(buffer, mmap.mmap):
+        buffer = self._addressed()
+        if buffer is None:
             return True
         start -= start % mmap.PAGESIZE
         pages = ctypes.create_string_buffer(-(-(end - start) // mmap.PAGESIZE))
@@ -245,14 +244,18 @@ class LocalMappedFile:
 
     def fetch(self, parts: Sequence[tuple[int, int]]) -> None:
         # Held here: the map stays until this is through, whoever closes the file meanwhile.
-        buffer = self.buffer
-        if not self._is_writable or not isinstance(buffer, mmap.mmap):
+        buffer = self._addressed()
+        if buffer is None:
             return
         # The disk hears of everything before it is waited for.
         for start, end in parts:
             advise(buffer, start, end, _ASKED_AT_ONCE, mmap.MADV_WILLNEED)
         for start, end in parts:
             advise(buffer, start, end, LARGE_PAGE, _MADV_POPULATE_READ)
+
+    def _addressed(self) -> mmap.mmap | None:
+        """The map, if it has an address. Of one for reading only Python does not tell it."""
+        return self.buffer if self._is_writable and isinstance(self.buffer, mmap.mmap) else None
 
     def _advise(self, advice: int, start: int, end: int) -> None:
         """Say how a part is used next. The first store to a page makes the kernel read it, and without this all
