@@ -87,12 +87,16 @@ class Case(Generic[AServer]):
 def interleave_all(
     cases: Mapping[str, Case[AServer]], rounds: int, tell: Callable[[str], None], *, first: int = WARM_UP
 ) -> dict[str, dict[str, list[Sample]]]:
-    """Several loads, each in every round, so that they can be held against each other."""
+    """Several loads, each in every round, so that they can be held against each other.
+
+    Which load goes first changes as well: what one leaves to be written to the disk is written during the next.
+    """
     found: dict[str, dict[str, list[Sample]]] = {
         name: {server.name: [] for server in case.servers} for name, case in cases.items()
     }
     for number in range(first, rounds):
-        for name, case in cases.items():
+        items = list(cases.items())
+        for name, case in items if number == WARM_UP else in_order(items, number):
             tell(f"{name}: warming up" if number == WARM_UP else f"{name}: round {number + 1} of {rounds}")
             for system, sample in one_round(case.servers, number, case.measure).items():
                 if number != WARM_UP:

@@ -39,11 +39,16 @@ class Sending:
 
     @property
     def topic(self) -> str:
-        return f"Bench-sent-{self.body}-{self.topics}x{self.queues}"
+        """The name, or what is in front of the number of each of several.
+
+        Names are as long for few queues as for many: a longer one makes more of every request, record and answer.
+        """
+        name = f"Bench-sent-{self.body}-{self.topics:02}x{self.queues:04}"
+        return f"{name}-00" if self.topics == 1 else name
 
     def make_topics(self, server: Server) -> None:
         """The server runs."""
-        names = [self.topic] if self.topics == 1 else [f"{self.topic}-{number}" for number in range(self.topics)]
+        names = [self.topic] if self.topics == 1 else [f"{self.topic}-{number:02}" for number in range(self.topics)]
         for name in names:
             server.make_topic(name, self.queues)
 

@@ -172,7 +172,7 @@ def test_the_first_round_does_not_count_and_only_one_runs_at_a_time(tmp_path: Pa
         assert (ran, measured, halted) == (f"{name} runs", f"{name} measured", f"{name} halts")
 
 
-def test_loads_that_are_held_against_each_other_are_measured_in_the_same_rounds() -> None:
+def test_loads_that_are_held_against_each_other_are_measured_in_the_same_rounds_in_turns() -> None:
     seen: list[tuple[str, int]] = []
 
     def case(name: str) -> Case[Taking]:
@@ -183,7 +183,7 @@ def test_loads_that_are_held_against_each_other_are_measured_in_the_same_rounds(
         return Case([Taking("a", [])], measure)
 
     found = interleave_all({"one": case("one"), "two": case("two")}, 2, silent)
-    assert seen == [("one", -1), ("two", -1), ("one", 0), ("two", 0), ("one", 1), ("two", 1)]
+    assert seen == [("one", -1), ("two", -1), ("one", 0), ("two", 0), ("two", 1), ("one", 1)]
     assert [len(found[name]["a"]) for name in ("one", "two")] == [2, 2]
 
 

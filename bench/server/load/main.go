@@ -104,7 +104,7 @@ func main() {
 	flag.IntVar(&s.body, "body", 128, "bytes of a message's body")
 	flag.StringVar(&s.topic, "topic", "BenchTopic", "the topic, which exists")
 	flag.IntVar(&s.queues, "queues", 8, "how many queues the topic has")
-	flag.IntVar(&s.topics, "topics", 1, "send to so many topics, with -0, -1 and so on behind the name")
+	flag.IntVar(&s.topics, "topics", 1, "send to so many topics, with -00, -01 and so on behind the name")
 	flag.StringVar(&s.broker, "broker", "broker-a", "the broker's name, or those of several")
 	flag.StringVar(&s.group, "group", "BenchGroup", "the producer's or consumer's group")
 	flag.IntVar(&s.batch, "batch", 32, "messages that one pull asks for, or one request of send-batch sends")

@@ -15,7 +15,7 @@ func (s settings) topicOf(number int) string {
 	if s.topics == 1 {
 		return s.topic
 	}
-	return fmt.Sprintf("%s-%d", s.topic, number)
+	return fmt.Sprintf("%s-%02d", s.topic, number)
 }
 
 // spread is the requests of a connection, in the order in which it goes through its queues. A topic has a template for
