@@ -69,8 +69,11 @@ def test_an_unmodified_java_consumer_gets_the_highest_level_first(
         ):
             texts = eventually_java(consumer.texts, is_enough=lambda found: len(found) >= LEVELS * EACH)
     assert sorted(text or "" for text in texts) == [f"{level}" for level in range(LEVELS) for _ in range(EACH)]
-    # Threads of the consumer may be held up with what they have. Side by side, all levels would be about the same.
-    places = [statistics.mean(at for at, text in enumerate(texts) if text == f"{level}") for level in range(LEVELS)]
+    # Threads of the consumer may be held up with what they have, so a few of a level may be late by any number: the
+    # one in its middle is not. Side by side, all levels would be about the same.
+    places = [
+        statistics.median(at for at, text in enumerate(texts) if text == f"{level}") for level in range(LEVELS)
+    ]
     for lower, higher in itertools.pairwise(places):
         assert lower - higher > EACH / 2, _runs(texts)
 
