@@ -13,12 +13,13 @@ import pytest
 
 import golden
 from orbitmq.protocol.java import index_hash
+from orbitmq.store import index_file
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.clock import SystemClock
-from orbitmq.store.disk import LocalDisk, LocalMappedFile
+from orbitmq.store.disk import LARGE_PAGE, LocalDisk, LocalMappedFile
 from orbitmq.store.errors import StoreDamagedError
 from orbitmq.store.index_entries import FEW
-from orbitmq.store.index_file import IndexFile
+from orbitmq.store.index_file import AHEAD_STEP, IndexFile
 from orbitmq.store.index_format import IndexEntry, IndexHeader, file_size
 from orbitmq.store.key_index import IndexHits, KeyIndex
 
@@ -213,6 +214,37 @@ def test_space_is_taken_in_large_steps(create: Create) -> None:
     assert file.put([1] * 50_000, range(50_000), [T0] * 50_000) == 50_000
     with pytest.raises(OSError, match="No space left"):
         file.put([1] * 50_000, range(50_000), [T0] * 50_000)
+
+
+def test_space_is_taken_ahead_of_a_file_that_is_put_into(create: Create, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_file, "BUSY_ENTRIES", 100)
+    monkeypatch.setattr(index_file, "RESERVE_AHEAD", 0)
+    entries = 600_000
+    file = create(slots=10, entries=entries)
+    mapped = file.mapped
+    assert isinstance(mapped, ThriftyMap)
+    file.put([1] * 99, range(99), [T0] * 99)
+    assert file.wants_space() is None
+    file.put([1], [99], [T0])
+    own = file.wants_space()
+    assert own is not None
+    file.keep_space(own())
+    owned = mapped.reserved.rindex(1) + 1
+    # Whole large pages, so that none of them reaches beyond what is owned.
+    assert owned % LARGE_PAGE == 0
+    assert owned >= AHEAD_STEP
+    mapped.full = True
+    count = file.ready
+    assert count == (owned - 40 - 10 * 4) // 20 - 101
+    assert file.put([1] * count, range(count), [T0] * count) == count
+    with pytest.raises(OSError, match="No space left"):
+        file.put([1], [1], [T0])
+    mapped.full = False
+    while (own := file.wants_space()) is not None:
+        file.keep_space(own())
+    assert file.ready == file.room
+    file.put([1] * file.room, range(file.room), [T0] * file.room)
+    assert file.wants_space() is None
 
 
 def test_creating_on_a_full_disk_leaves_no_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from orbitmq.protocol.batch import encode_batch
 from orbitmq.store import AppendRefusedError, DiskFaultError, FlushFailedError, LocalDisk, MessageStore
 from orbitmq.store.checkpoint import Checkpoint
+from orbitmq.store.message_store import INDEX_BATCH
 from orbitmq.store.queue_sync import QueueSync
 from orbitmq.store.retention import Retention
 from orbitmq.testing import ManualClock, MemoryDisk, PowerCut
@@ -89,8 +90,8 @@ def test_what_comes_during_a_round_is_left_to_the_next(disk: MemoryDisk) -> None
 
 
 def test_what_the_index_lacked_when_a_round_began_is_left_to_the_next(disk: MemoryDisk) -> None:
-    settings: dict[str, Any] = {"max_index_num": 40, "mapped_file_size_consume_queue": 8000}
-    count = 400
+    count = INDEX_BATCH + 300
+    settings: dict[str, Any] = {"max_index_num": 40, "mapped_file_size_consume_queue": 20 * count}
     store = open_small("/store", disk=disk, **settings, **SYNC)
     for number in range(count):
         send(store, UNIQ_KEY=f"u{number}")

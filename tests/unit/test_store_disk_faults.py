@@ -15,6 +15,7 @@ from orbitmq.store import (
     MessageStore,
     PutStatus,
 )
+from orbitmq.store.message_store import INDEX_BATCH
 from orbitmq.testing import MemoryDisk
 from stores import LOG_FILE, SYNC, TOPIC, offsets_of, open_small, read_all, send
 
@@ -137,7 +138,7 @@ def recovered_without_index(disk: MemoryDisk, count: int) -> tuple[MessageStore,
 
 
 # Records that recovery takes one by one wait for some more: few of them ask the disk for nothing yet.
-@pytest.mark.parametrize("count", [10, 300])
+@pytest.mark.parametrize("count", [10, INDEX_BATCH + 100])
 def test_keys_that_the_index_refused_during_recovery_are_found_though_nothing_is_sent(
     disk: MemoryDisk, count: int
 ) -> None:
@@ -148,9 +149,9 @@ def test_keys_that_the_index_refused_during_recovery_are_found_though_nothing_is
 
 
 def test_an_index_that_still_cannot_be_written_fails_no_query(disk: MemoryDisk) -> None:
-    store, left, sent = recovered_without_index(disk, 300)
+    store, left, sent = recovered_without_index(disk, INDEX_BATCH + 100)
     left.fail("create", error=errno.ENOSPC, path_contains="index", times=3)
-    assert [found_by_key(store, 299) for _ in range(2)] == [[], []]
+    assert [found_by_key(store, len(sent) - 1) for _ in range(2)] == [[], []]
     left.heal()
     for number, offset in enumerate(sent):
         assert found_by_key(store, number) == [offset]
@@ -158,7 +159,7 @@ def test_an_index_that_still_cannot_be_written_fails_no_query(disk: MemoryDisk) 
 
 
 def test_what_the_index_lacks_is_not_forgotten_while_the_log_cannot_be_read(disk: MemoryDisk) -> None:
-    store, left, sent = recovered_without_index(disk, 300)
+    store, left, sent = recovered_without_index(disk, INDEX_BATCH + 100)
     store.log.files.close()
     left.fail("map", error=errno.EMFILE, path_contains="commitlog", after=2, times=2)
     with pytest.raises(AppendRefusedError, match="Too many open files"):

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from orbitmq import kernel
+from orbitmq.store.disk import LARGE_PAGE
 from orbitmq.store.index_arrays import IndexArrays
 from orbitmq.store.index_entries import as_column, put_entries
 from orbitmq.store.index_format import (
@@ -20,7 +21,7 @@ from orbitmq.store.index_format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from orbitmq.store.disk import Disk, MappedFile
     from orbitmq.store.index_entries import Column, Plain
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 
 RESERVE_AHEAD = 1 << 20
 """Space is taken from the disk in steps of this many bytes: one system call per 50,000 entries."""
+
+AHEAD_STEP = 8 << 20
+"""So much is taken at once, when less than that is left, by whoever has a thread to wait for it: the new page that
+every hundredth message needs takes a tenth of what all hundred take else. With a look ten times a second it is
+enough for four million entries in that second."""
+
+BUSY_ENTRIES = 50_000
+"""So many have to be put before anything is taken ahead: most brokers of tests never come to it."""
 
 WALK_LIMIT = 4096
 """Links followed one by one before the rest of the file is searched in blocks instead.
@@ -45,6 +54,7 @@ class IndexFile:
 
     __slots__ = (
         "_entries_at",
+        "_first_put",
         "_reserved_to",
         "capacity",
         "header",
@@ -63,6 +73,7 @@ class IndexFile:
         self.header = IndexHeader.decode(mapped.buffer[:HEADER_SIZE])
         # Nothing is taken for granted: a file that RocketMQ made has holes where it has not written yet.
         self._reserved_to = 0
+        self._first_put = self.header.next_entry
 
     @classmethod
     def open(cls, disk: Disk, path: str, slots: int, entries: int, *, writable: bool = True) -> IndexFile:
@@ -100,6 +111,12 @@ class IndexFile:
         """How many more entries fit."""
         return max(0, self.capacity - self.header.next_entry)
 
+    @property
+    def ready(self) -> int:
+        """How many entries can be put without asking the disk for space."""
+        space = self._reserved_to - self._entries_at
+        return min(space // ENTRY_SIZE, self.capacity) - self.header.next_entry
+
     def reserve(self, count: int) -> int:
         """Take the disk space of the next ``count`` entries, and say how many of them fit into the file.
 
@@ -119,6 +136,30 @@ class IndexFile:
         self._reserved_to = max(start, end)
         return count
 
+    def wants_space(self) -> Callable[[], int] | None:
+        """A blocking call that has more of the file's space, in memory, or None if that is not needed yet."""
+        mapped, start = self.mapped, self._reserved_to
+        put = self.header.next_entry
+        if (
+            start - self._entries_at - put * ENTRY_SIZE >= AHEAD_STEP
+            or put - self._first_put < BUSY_ENTRIES
+            or start >= mapped.size
+            or not self.room
+        ):
+            return None
+        stop = min((start + AHEAD_STEP) // LARGE_PAGE * LARGE_PAGE, mapped.size)
+
+        def own() -> int:
+            mapped.reserve(start, stop)
+            mapped.warm(start, stop)
+            return stop
+
+        return own
+
+    def keep_space(self, stop: int) -> None:
+        """Count what ``wants_space`` took."""
+        self._reserved_to = max(self._reserved_to, stop)
+
     def inherit(self, previous: IndexHeader) -> None:
         """Let a file without entries begin where the previous one ended."""
         self.reserve(0)
@@ -135,14 +176,16 @@ class IndexFile:
             return 0
         header = self.header
         first = header.next_entry
-        places = as_column("q", offsets[:count])
-        times = as_column("q", timestamps[:count])
+        if count < len(hashes):
+            hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
+        places = as_column("q", offsets)
+        times = as_column("q", timestamps)
         header.used_slots += put_entries(
             self.mapped.buffer,
             self.slot_count,
             first,
             header.begin_timestamp,
-            as_column("i", hashes[:count]),
+            as_column("i", hashes),
             places,
             times,
         )

@@ -187,6 +187,12 @@ class KeyIndex:
     def _newest(self) -> IndexHeader:
         return self._parts[-1].header if self._parts else IndexHeader()
 
+    @property
+    def growing_file(self) -> IndexFile | None:
+        """The file that entries are put into, if it was put into already."""
+        file = self._parts[-1].file if self._parts else None
+        return file if file is not None and file.writable else None
+
     def add(
         self, topic: Text, offset: int, store_timestamp: int, uniq_key: Property, keys: Property, tags: Property
     ) -> None:
@@ -282,6 +288,10 @@ class KeyIndex:
             self._put(array("i", hashes), array("q", offsets), array("q", timestamps))
 
     def _put(self, hashes: Column, offsets: Column, timestamps: Column) -> None:
+        file = self.growing_file
+        if file is not None and file.ready >= len(hashes):
+            self._parts[-1].dirty |= file.put(hashes, offsets, timestamps) > 0
+            return
         # All space is taken before the first byte is stored, so that a refusal leaves everything as it was.
         start = 0
         for part, share in self._make_room(len(hashes)):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ABORT_MARK = "orbitmq"
 """Stands in ``abort`` behind the process id (RocketMQ writes the id alone), so that recovery knows whose it was."""
 
-INDEX_BATCH = 128
+INDEX_BATCH = 512
 """Records whose keys wait to be put into the index together. More would cost less each, but their slots lie
 anywhere, and after a sync the first store to each page takes microseconds, for which everything waits."""
 

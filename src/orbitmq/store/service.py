@@ -35,7 +35,7 @@ CATCH_UP_SLICE = 1000
 INDEX_INTERVAL = 0.1
 """Keys wait this long at most, in seconds, to be put into the index with others."""
 SPACE_INTERVAL = 0.1
-"""How often, in seconds, it is looked whether the log has space ahead. It has enough for some times as long."""
+"""How often, in seconds, it is looked whether log and index have space ahead: enough for some times as long."""
 
 
 class RunBlocking(Protocol):
@@ -74,6 +74,7 @@ class StoreService:
             (config.clean_resource_interval / 1000, self._clean),
             (INDEX_INTERVAL, self._put_keys),
             (SPACE_INTERVAL, self._take_space),
+            (SPACE_INTERVAL, self._take_index_space),
         ]
         if config.transient_store_pool_enable:
             jobs.append((config.commit_interval_commit_log / 1000, self._commit))
@@ -217,6 +218,13 @@ class StoreService:
         with contextlib.suppress(OSError):
             while (own := log.wants_space()) is not None:
                 log.keep_space(await self.run_blocking(own))
+
+    async def _take_index_space(self) -> None:
+        file = None if self.store.index is None else self.store.index.growing_file
+        if file is not None:
+            with contextlib.suppress(OSError):
+                while (own := file.wants_space()) is not None:
+                    file.keep_space(await self.run_blocking(own))
 
     async def _commit(self) -> None:
         self.store.log.commit()
