@@ -14,7 +14,7 @@ from bench.messages import BORN_HOST, QUEUES, body, many_properties, open_store
 from bench.opening import open_once
 from bench.rounds import Stopwatch, take_turns
 from orbitmq.store.consume_queue import UNIT_SIZE
-from orbitmq.store.unit_files import TAIL_BYTES
+from orbitmq.store.unit_files import KEPT_BYTES, TAIL_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MANY = 50_000
 
-UNITS_PER_WRITE = TAIL_BYTES // 2 // UNIT_SIZE
+UNITS_PER_WRITE = (TAIL_BYTES - KEPT_BYTES) // UNIT_SIZE
 """A busy queue writes its units to its file by so many at a time."""
 
 

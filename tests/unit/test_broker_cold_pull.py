@@ -41,7 +41,7 @@ async def test_a_pull_waits_for_the_disk_and_nobody_else_does(tmp_path: Path) ->
         await client.pass_time()
         await client.stores(b"d")
         disk.may_go_on.set()
-        assert bodies(await client.answer_to(pull)) == SENT
+        assert bodies(await client.answer_to(pull)) == [*SENT, b"d"]
         assert bodies(await client.pulls(3)) == [b"d"]
 
 

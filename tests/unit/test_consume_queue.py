@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.store import StoreDamagedError
 from orbitmq.store.consume_queue import FILLER, UNIT, UNIT_SIZE, ConsumeQueue
-from orbitmq.store.unit_files import TAIL_BYTES
+from orbitmq.store.unit_files import KEPT_BYTES, TAIL_BYTES
 from orbitmq.testing import MemoryDisk
 from stores import QUEUE_FILE, TOPIC
 
@@ -87,6 +87,25 @@ def test_units_are_read_whether_they_are_in_a_file_or_still_in_memory(
     assert queue.tail_size < TAIL_BYTES
     put(queue, range(count, count + 5), written=False)
     assert numbers(queue) == list(range(count + 5))
+
+
+def test_a_read_goes_on_in_memory_where_the_files_end(queue: ConsumeQueue) -> None:
+    put(queue, range(28))
+    put(queue, range(28, 35), written=False)
+    assert numbers(queue) == list(range(35))
+    assert len(queue.units(25, 100)) == 10 * UNIT_SIZE
+    assert len(queue.units(25, 8)) == 8 * UNIT_SIZE
+
+
+def test_queues_that_grow_alike_are_not_full_at_the_same_time(disk: MemoryDisk) -> None:
+    made = [ConsumeQueue(disk, f"{DIRECTORY}{number}", "t", number, UNIT_SIZE * 1000) for number in range(64)]
+    first = [queue.full_at for queue in made]
+    assert len({size // 1024 for size in first}) == 4
+    assert max(first) <= TAIL_BYTES
+    assert min(first) > KEPT_BYTES
+    for queue in made:
+        put(queue, range(250))
+        assert (queue.full_at, queue.tail_size) == (TAIL_BYTES, KEPT_BYTES // UNIT_SIZE * UNIT_SIZE)
 
 
 def test_a_read_ends_with_its_file(queue: ConsumeQueue) -> None:

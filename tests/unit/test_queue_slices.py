@@ -98,6 +98,28 @@ def test_a_round_vouches_for_what_there_was_when_it_began(disk: WatchedDisk, sto
             )
 
 
+def test_what_was_written_since_a_round_began_is_synced_and_not_written_again(
+    disk: WatchedDisk, store: MessageStore
+) -> None:
+    offsets = fill(store, 3)
+    slices = one_by_one(sync := QueueSync(store))
+    next(slices)
+    store.queues.write_out([queue for queue in store.dispatcher.unwritten if queue.topic == "topic1"])
+    later = send(store, topic="topic1")
+    disk.watch.operations.clear()
+    assert list(slices) == [None]
+    assert not disk.watch.of("pwrite", "topic1")
+    assert disk.watch.of("pwrite", "topic2")
+    assert dirty(store) == ["topic1"]
+    store.flush()
+    complete(store, sync)
+    assert store.checkpoint.logics_physical_offset == offsets[-1]
+    assert any(disk.durable_bytes(f"/store/consumequeue/topic1/0/{0:020d}") or b"")
+    store.sync_queues()
+    assert dirty(store) == []
+    assert offsets_of(read_all(store, "topic1")) == [offsets[1], *later]
+
+
 def test_a_queue_gets_dirty_again_after_its_turn_and_only_then(store: MessageStore) -> None:
     fill(store, 3)
     slices = one_by_one(sync := QueueSync(store))

@@ -80,7 +80,8 @@ static int Runs_init(Runs *self, PyObject *args, PyObject *keywords) {
 }
 
 static int Runs_traverse(Runs *self, visitproc visit, void *arg) {
-    for (Py_ssize_t at = 0; at < self->lane_count; at++) Py_VISIT(self->lanes[at].queue);
+    for (Py_ssize_t at = 0; at < self->lane_count; at++)
+        if (self->lanes[at].queue != NULL) Py_VISIT(self->lanes[at].queue->owner);
     Py_VISIT(self->crc32);
     return 0;
 }

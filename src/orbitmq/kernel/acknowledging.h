@@ -62,8 +62,8 @@ static int read_ack(const Request *request, Ack *ack) {
 }
 
 static int has_offset(const Lane *home, int64_t offset) {
-    const QueueEnd *queue = (QueueEnd *)home->queue;
-    return queue->min_offset <= offset && offset <= queue->end;
+    const QueueEnd *queue = (QueueEnd *)home->queue->owner;
+    return queue->min_offset <= offset && offset <= home->queue->end;
 }
 
 static int note_settled(Runs *self, Lane *home, const Ack *ack) {

@@ -116,7 +116,7 @@ static int take_batch(Runs *self, const Send *send, Text properties, Text batch,
     Text key;
     if (!read_batch_key(properties, &key) || (self->is_deferred && contains(properties, "WAIT\1false"))) return 0;
     Lane *lane = find_lane(self, send->topic.at, send->topic.size, send->queue_id, 0);
-    if (lane == NULL || lane->queue == Py_None)
+    if (lane == NULL || lane->queue == NULL)
         return want_lane(self, (const char *)send->topic.at, send->topic.size, send->queue_id, 0, 1);
     Py_ssize_t fixed = 72 + born_host.size + PyBytes_GET_SIZE(self->store_host) + PyBytes_GET_SIZE(lane->field) + 2;
     Py_ssize_t count = read_items(self, batch, place->limit - place->position, fixed);

@@ -12,18 +12,21 @@ class QueueEnd:
 
     ``next_offset`` is what the next append gets; ``end`` is what readers see. They differ while records wait to
     become visible. ``min_offset`` is the smallest offset that can be read, ``max_physical`` where the last record
-    of the queue ends in the commit log. The tail are the newest units, from number ``tail_start`` on.
+    of the queue ends in the commit log. The tail are the newest units, from number ``tail_start`` on. With
+    ``full_at`` bytes it is to be written out.
     ``is_queued``: its owner has noted that there is something to write or sync. ``revision`` is another one when
     units that were there before the tail may be others now.
     """
 
-    __slots__ = ("_tail", "end", "is_queued", "max_physical", "min_offset", "next_offset", "revision", "tail_start")
+    __slots__ = ("_tail", "end", "full_at", "is_queued", "max_physical", "min_offset", "next_offset", "revision",
+                 "tail_start")  # fmt: skip
 
     end: int
     next_offset: int
     max_physical: int
     min_offset: int
     tail_start: int
+    full_at: int
     is_queued: bool
     revision: int
 

@@ -6,9 +6,9 @@
 /* A line of the processor's cache: with many queues none is there, and this one is fetched for every message. The units
  * that a queue gets in a run are behind its tail until they are entered. */
 typedef struct {
-    _Alignas(CACHE_LINE) PyObject *queue; /* None: there is no queue yet, but messages may wait for it elsewhere */
+    _Alignas(CACHE_LINE) End *queue; /* NULL: there is no queue yet, but messages may wait for it elsewhere */
     PyObject *field; /* the topic with its length in front, as records have it */
-    PyObject *count; /* what its messages are counted by, or None: whoever has the run told counts them */
+    Tally *count; /* what its messages are counted by, or NULL: whoever has the run told counts them */
     PyObject *topic;
     int32_t queue_id;
     uint32_t magic;
@@ -81,14 +81,13 @@ static void expect_lane(const Runs *self, uint32_t hash) {
 }
 
 static void expect_queue(const Lane *lane) {
-    __builtin_prefetch((const char *)lane->queue, 1);
-    __builtin_prefetch((const char *)lane->queue + CACHE_LINE - 1, 1);
-    __builtin_prefetch((const char *)lane->count + sizeof(PyObject), 1);
+    __builtin_prefetch(lane->queue, 1);
+    __builtin_prefetch(lane->count, 1);
 }
 
 static void expect_tail(const Lane *lane) {
-    const QueueEnd *queue = (QueueEnd *)lane->queue;
-    if (lane->queue == Py_None || queue->tail == NULL) return;
+    const End *queue = lane->queue;
+    if (queue == NULL || queue->tail == NULL) return;
     __builtin_prefetch(queue->tail + queue->tail_size, 1);
     __builtin_prefetch(queue->tail + queue->tail_size + UNIT_SIZE - 1, 1);
 }
@@ -98,7 +97,7 @@ static void untouch(Runs *self) {
     for (Py_ssize_t n = 0; n < self->touched_count; n++) {
         Lane *lane = &self->lanes[self->touched[n]];
         lane->is_touched = 0;
-        ((QueueEnd *)lane->queue)->pending = 0;
+        lane->queue->pending = 0;
     }
     self->touched_count = 0;
 }
@@ -112,8 +111,8 @@ static void drop_lanes(Runs *self) {
     self->signposts = NULL;
     self->lane_room = self->lane_count = self->signpost_room = 0;
     for (Py_ssize_t at = 0; at < count; at++) {
-        Py_DECREF(lanes[at].queue);
-        Py_DECREF(lanes[at].count);
+        if (lanes[at].queue != NULL) Py_DECREF(lanes[at].queue->owner);
+        if (lanes[at].count != NULL) Py_DECREF(lanes[at].count->owner);
         Py_DECREF(lanes[at].topic);
         Py_DECREF(lanes[at].field);
     }
@@ -156,6 +155,12 @@ static int more_lanes(Runs *self) {
     return 0;
 }
 
+/* Let a lane lead to a queue and a counter, each of which may be None. */
+static void join(Lane *lane, PyObject *queue, PyObject *counted) {
+    lane->queue = queue == Py_None ? NULL : end_of(Py_NewRef(queue));
+    lane->count = counted == Py_None ? NULL : tally_of(Py_NewRef(counted));
+}
+
 static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     PyObject *topic, *field, *queue, *counted = Py_None;
     long long queue_id;
@@ -179,14 +184,16 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
     if (there != NULL) {
         there->magic = magic;
         Py_SETREF(there->field, Py_NewRef(field));
-        Py_SETREF(there->queue, Py_NewRef(queue));
-        Py_SETREF(there->count, Py_NewRef(counted));
+        PyObject *queue_before = there->queue == NULL ? NULL : there->queue->owner;
+        PyObject *count_before = there->count == NULL ? NULL : there->count->owner;
+        join(there, queue, counted);
+        Py_XDECREF(queue_before);
+        Py_XDECREF(count_before);
         Py_RETURN_NONE;
     }
     if (self->lane_count == self->lane_room && more_lanes(self) < 0) return NULL;
     Lane lane = {0};
-    lane.queue = Py_NewRef(queue);
-    lane.count = Py_NewRef(counted);
+    join(&lane, queue, counted);
     lane.topic = Py_NewRef(topic);
     lane.field = Py_NewRef(field);
     lane.topic_size = size;
@@ -203,24 +210,24 @@ static PyObject *Runs_add_lane(Runs *self, PyObject *args) {
  * next that is shown. */
 
 static int64_t next_in(const Lane *lane) {
-    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    const End *queue = lane->queue;
     return queue->next_offset + queue->pending / UNIT_SIZE;
 }
 
 static int64_t next_shown(const Lane *lane) {
-    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    const End *queue = lane->queue;
     return queue->end + queue->pending / UNIT_SIZE;
 }
 
 /* Where the last record of the queue ends in the log. */
 static int64_t stop_of(const Lane *lane) {
-    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    const End *queue = lane->queue;
     if (queue->pending == 0) return queue->max_physical;
     const uint8_t *last = queue->tail + queue->tail_size + queue->pending - UNIT_SIZE;
     return (int64_t)(get64(last) + get32(last + 8));
 }
 
-static uint8_t *unit_room(const Lane *lane) { return room_behind((QueueEnd *)lane->queue, UNIT_SIZE); }
+static uint8_t *unit_room(const Lane *lane) { return room_behind(lane->queue, UNIT_SIZE); }
 
 static void put_unit(uint8_t *unit, int64_t offset, uint32_t size, int64_t code) {
     put64(unit, offset);
@@ -231,18 +238,18 @@ static void put_unit(uint8_t *unit, int64_t offset, uint32_t size, int64_t code)
 /* Count a record, whose unit is behind the tail if it is shown at once. */
 static void count_record(Lane *lane, uint32_t size) {
     lane->bytes += size;
-    ((QueueEnd *)lane->queue)->pending += UNIT_SIZE;
+    lane->queue->pending += UNIT_SIZE;
 }
 
 /* Whether readers see all records of a queue, and one that is put at the end of the log is behind them. */
 static int is_in_step(const Lane *lane, int64_t log_end) {
-    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    const End *queue = lane->queue;
     return queue->next_offset == queue->end && queue->max_physical <= log_end;
 }
 
 /* 1 if the queue can get records in this run, 0 if not, -1 for an error. */
 static int touch(Runs *self, Lane *lane) {
-    if (((QueueEnd *)lane->queue)->pending) return 0; /* by way of another lane */
+    if (lane->queue->pending) return 0; /* by way of another lane */
     if (self->touched_count == self->touched_room) {
         Py_ssize_t room = self->touched_room ? 2 * self->touched_room : 64;
         Py_ssize_t *touched = PyMem_Realloc(self->touched, room * sizeof *touched);

@@ -12,7 +12,7 @@
 
 /* So many bytes that begin with a line of the processor's cache, to be given to free; NULL if there is no memory. */
 static void *take_lines(size_t size) {
-    size_t step = size >= LARGE_PAGE ? LARGE_PAGE : CACHE_LINE;
+    size_t step = size >= LARGE_PAGE / 4 ? LARGE_PAGE : CACHE_LINE;
     void *made = NULL;
     size = (size + step - 1) / step * step;
     if (posix_memalign(&made, step, size) != 0) return NULL;
@@ -27,36 +27,32 @@ static void *take_blank_lines(size_t size) {
     return made == NULL ? NULL : memset(made, 0, size);
 }
 
-/* Blocks for tails of queues, which are all of one size. They are not given back to the system: the next queue gets
- * them. The first are in small pages, for there are mostly few. */
+/* Pieces of one size. They are not given back to the system: the next who wants one gets them. The first are in small
+ * pages, for there are mostly few. */
+typedef struct {
+    size_t size; /* whole lines, or half of one */
+    void *left; /* those that nobody has; each begins with where the next is */
+    size_t made;
+} Pieces;
 
-#define BLOCK_BYTES ((size_t)4480) /* a tail that is full, and some units more; whole lines */
-#define FIRST_BLOCKS 64
+#define FIRST_PIECES 64
 
-typedef union Block { union Block *next; uint8_t bytes[BLOCK_BYTES]; } Block;
-
-static Block *free_blocks;
-static size_t blocks_made;
-
-static uint8_t *take_block(void) {
-    if (free_blocks == NULL) {
-        size_t size = blocks_made < FIRST_BLOCKS ? FIRST_BLOCKS * BLOCK_BYTES : LARGE_PAGE;
-        Block *made = take_lines(size);
-        if (made == NULL) return NULL;
-        for (size_t n = size / BLOCK_BYTES; n-- > 0; blocks_made++) {
-            made[n].next = free_blocks;
-            free_blocks = &made[n];
-        }
-    }
-    Block *taken = free_blocks;
-    free_blocks = taken->next;
-    return taken->bytes;
+static void leave_piece(Pieces *pieces, void *piece) {
+    memcpy(piece, &pieces->left, sizeof pieces->left);
+    pieces->left = piece;
 }
 
-static void leave_block(uint8_t *bytes) {
-    Block *block = (Block *)bytes;
-    block->next = free_blocks;
-    free_blocks = block;
+/* NULL if there is no memory. */
+static void *take_piece(Pieces *pieces) {
+    if (pieces->left == NULL) {
+        size_t size = pieces->made < FIRST_PIECES ? FIRST_PIECES * pieces->size : LARGE_PAGE;
+        uint8_t *made = take_lines(size);
+        if (made == NULL) return NULL;
+        for (size_t n = size / pieces->size; n-- > 0; pieces->made++) leave_piece(pieces, made + n * pieces->size);
+    }
+    void *taken = pieces->left;
+    memcpy(&pieces->left, taken, sizeof pieces->left);
+    return taken;
 }
 
 #endif

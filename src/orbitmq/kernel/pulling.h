@@ -270,8 +270,8 @@ static void forget_ahead(Ahead *ahead) {
  * -1 for an error. Those in its tail are at hand, of others some more are kept than are wanted now. */
 static int take_units(Pulls *self, PyObject *lane, int64_t number, int64_t most) {
     const QueueEnd *queue = (QueueEnd *)PyTuple_GET_ITEM(lane, 0);
-    const uint8_t *from = queue->tail;
-    int64_t first = queue->tail_start, count = queue->tail_size / UNIT_SIZE;
+    const uint8_t *from = queue->at->tail;
+    int64_t first = queue->tail_start, count = queue->at->tail_size / UNIT_SIZE;
     if (number < first) {
         Ahead *ahead = ahead_of(self, lane);
         if (!has_units(ahead, lane, queue, number, most)) {
@@ -304,7 +304,7 @@ static PyObject *take_from(Pulls *self, const Pull *pull, PyObject *lane, const 
     const QueueEnd *queue = (QueueEnd *)PyTuple_GET_ITEM(lane, 0);
     PyObject *place = PyTuple_GET_ITEM(lane, 4);
     standing.low = queue->min_offset;
-    standing.high = queue->end;
+    standing.high = queue->at->end;
     if (pull->offset < standing.low || pull->offset >= standing.high) return NULL;
     if (take_units(self, lane, pull->offset, pull->most) < 0) return NULL;
     PyObject *entry = NULL;

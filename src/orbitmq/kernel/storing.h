@@ -189,7 +189,7 @@ static int add_to(PyObject **list, PyObject *item) {
 typedef struct { const uint8_t *units; uint32_t size; long long first, stop; int64_t code; } Run;
 
 static Run run_of(const Lane *lane) {
-    const QueueEnd *queue = (QueueEnd *)lane->queue;
+    const End *queue = lane->queue;
     Run run = {queue->tail + queue->tail_size, queue->pending, queue->end, stop_of(lane), 0};
     run.code = get64(run.units + run.size - UNIT_SIZE + 12);
     return run;
@@ -199,23 +199,23 @@ typedef struct { PyObject *runs, *dirtied, *full, *arrived; long long nums, size
 
 /* Whom this lane's queue concerns; -1 for an error. */
 static int announce_lane(const Runs *self, const Lane *lane, int are_told, Entered *entered) {
-    const QueueEnd *queue = (QueueEnd *)lane->queue;
-    if ((are_told && lane->count == Py_None) || self->is_heard) {
+    const End *queue = lane->queue;
+    if ((are_told && lane->count == NULL) || self->is_heard) {
         Run run = run_of(lane);
-        if (are_told && lane->count == Py_None &&
+        if (are_told && lane->count == NULL &&
             add_to(&entered->runs, Py_BuildValue("(OLLy#LL)", lane->topic, (long long)lane->queue_id, run.first,
                                                  (char *)run.units, (Py_ssize_t)run.size, (long long)lane->bytes,
                                                  (long long)lane->requests)) < 0)
             return -1;
-        if (self->is_heard && add_to(&entered->arrived, Py_BuildValue("(OL)", lane->queue, (long long)run.code)) < 0) return -1;
+        if (self->is_heard && add_to(&entered->arrived, Py_BuildValue("(OL)", queue->owner, (long long)run.code)) < 0) return -1;
     }
-    if (!queue->is_queued && add_to(&entered->dirtied, Py_NewRef(lane->queue)) < 0) return -1;
-    if (queue->tail_size + queue->pending >= TAIL_BYTES && add_to(&entered->full, Py_NewRef(lane->queue)) < 0) return -1;
+    if (!queue->is_queued && add_to(&entered->dirtied, Py_NewRef(queue->owner)) < 0) return -1;
+    if (queue->tail_size + queue->pending >= queue->full_at && add_to(&entered->full, Py_NewRef(queue->owner)) < 0) return -1;
     return 0;
 }
 
 static void enter_lane(const Runs *self, const Lane *lane, Entered *entered) {
-    QueueEnd *queue = (QueueEnd *)lane->queue;
+    End *queue = lane->queue;
     long long nums = queue->pending / UNIT_SIZE;
     if (self->is_deferred) {
         queue->next_offset += nums;
@@ -227,8 +227,8 @@ static void enter_lane(const Runs *self, const Lane *lane, Entered *entered) {
         queue->is_queued = 1;
     }
     queue->pending = 0;
-    if (lane->count == Py_None) return;
-    Count *count = (Count *)lane->count;
+    if (lane->count == NULL) return;
+    Tally *count = lane->count;
     count->times += lane->requests;
     count->nums += nums;
     count->size += lane->bytes;
@@ -237,7 +237,7 @@ static void enter_lane(const Runs *self, const Lane *lane, Entered *entered) {
 }
 
 /* Whether a lane that was touched got something. */
-static int has_run(const Lane *lane) { return ((QueueEnd *)lane->queue)->pending > 0; }
+static int has_run(const Lane *lane) { return lane->queue->pending > 0; }
 
 /* Enter the units of a run into their queues; what is told of that: what queues got that are not counted here, queues
  * that were clean, queues whose tail is to be written, those that got something if that is wanted, and the number and

@@ -16,7 +16,6 @@ from orbitmq.store.config import delay_levels
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.errors import AppendRefusedError, DiskFaultError
 from orbitmq.store.scan import Seen, walk
-from orbitmq.store.unit_files import TAIL_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +88,7 @@ class Dispatcher:
             else:
                 count = _batch_count(properties) if sys_flag & INNER_BATCH else 1
                 is_new = queue.put(queue_offset, offset, size, code, store_timestamp, count)
-            if is_new and (not queue.is_queued or queue.tail_size >= TAIL_BYTES or self.on_arrival is not None):
+            if is_new and (not queue.is_queued or queue.tail_size >= queue.full_at or self.on_arrival is not None):
                 self._note(queue, code, store_timestamp)
             if self.has_light_queues and MULTI_DISPATCH in properties:
                 self._dispatch_lmq(properties, offset, size, code, store_timestamp)
@@ -223,7 +222,7 @@ class Dispatcher:
         if not queue.is_queued:
             queue.is_queued = True
             self.unwritten.append(queue)
-        if queue.tail_size >= TAIL_BYTES:
+        if queue.tail_size >= queue.full_at:
             self.write_queues((queue,))
         if self.on_arrival is not None:
             self.on_arrival(queue, code, store_timestamp)

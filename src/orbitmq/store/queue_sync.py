@@ -99,14 +99,23 @@ class QueueSync:
         self._last_offset = dispatcher.last_offset
 
     def _write_slice(self, most: int, is_due: Callable[[], bool]) -> int:
-        """Write the queues that have waited longest; returns how many. Only those that are written wait no more."""
+        """Write the queues that have waited longest, as far as the round vouches for them; returns how many.
+
+        Those that are written wait no more, those that got something since then wait for the next round.
+        """
         write_out = self._store.queues.write_out
         unwritten = self._store.dispatcher.unwritten
         count = 0
         try:
             for queue in itertools.islice(unwritten, most):
-                write_out((queue,))
+                # With many messages most are written because a page of them was full, before it is their turn.
+                if queue.is_unwritten_before(self.position):
+                    write_out((queue,))
                 self._take(queue)
+                if queue.is_unwritten:
+                    unwritten.append(queue)
+                else:
+                    queue.is_queued = False
                 count += 1
                 if is_due():
                     break
@@ -116,7 +125,6 @@ class QueueSync:
         return count
 
     def _take(self, queue: Queue) -> None:
-        queue.is_queued = False
         files, is_new = queue.take_unsynced()
         self._taken.append(queue)
         self._counts.append(len(files))

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 TAIL_BYTES = 4096
 """A tail of this size is written out: one page, which is about 200 units of a plain queue."""
+KEPT_BYTES = TAIL_BYTES // 8
+"""What stays in memory of a tail that was written, for readers that follow the end of the queue. If it were more,
+queues would be written more often, and each time costs as much as ten messages."""
 
 
 FARTHEST = 1 << 63
@@ -44,7 +47,7 @@ def file_name(offset: int) -> str:
 class UnitFiles(QueueEnd):
     """An append-only sequence of units, addressed by their number."""
 
-    __slots__ = ("_files", "_kept", "_names_changed", "_unsynced", "directory", "disk", "file_size", "first",
+    __slots__ = ("_files", "_names_changed", "_unsynced", "directory", "disk", "file_size", "first",
                  "gaps", "has_hole", "unit_size", "written")  # fmt: skip
 
     def __init__(self, disk: Disk, directory: str, unit_size: int, file_size: int) -> None:
@@ -65,10 +68,9 @@ class UnitFiles(QueueEnd):
         self.has_hole = False
         """Whether a file was missing between others."""
         self.is_queued = False
-        # A quarter of a page to a half, for each sequence another part: thousands of queues that get messages in
-        # turn would else have their pages full, and be written, all in the same second.
-        share = zlib.crc32(directory.encode("utf-8", "replace")) % (TAIL_BYTES // 4)
-        self._kept = (TAIL_BYTES // 4 + share) // unit_size * unit_size
+        # The first time, for each sequence another part of a page: thousands of queues that get messages in turn
+        # would else have their pages full, and be written, all in the same second.
+        self.full_at = TAIL_BYTES - zlib.crc32(directory.encode("utf-8", "replace")) % (TAIL_BYTES - KEPT_BYTES)
         self._files: list[int] = []
         self._unsynced: set[str] = set()
         self._names_changed = False
@@ -165,10 +167,12 @@ class UnitFiles(QueueEnd):
         if number < self.first or number >= self.end:
             return b""
         count = min(count, self.end - number)
-        if number >= self.tail_start:
-            at = (number - self.tail_start) * self.unit_size
-            return self.tail_bytes(at, at + count * self.unit_size)
-        return self._from_file(number, min(count, self.tail_start - number))
+        in_files = min(max(self.tail_start - number, 0), count)
+        units = self._from_file(number, in_files) if in_files else b""
+        if in_files < count and len(units) == in_files * self.unit_size:
+            at = (number + in_files - self.tail_start) * self.unit_size
+            units += self.tail_bytes(at, at + (count - in_files) * self.unit_size)
+        return units
 
     def _from_file(self, number: int, count: int) -> bytes:
         position = number * self.unit_size
@@ -197,10 +201,23 @@ class UnitFiles(QueueEnd):
             write_fully(self.disk, path, within, self.tail_bytes(start, stop))
             self._unsynced.add(path)
             self.written += (stop - start) // size
-        if self.tail_size >= TAIL_BYTES:
-            # Some stay in memory, for readers that follow the end of the queue.
-            self.tail_start = self.end - self._kept // size
-            self.shorten_tail(self._kept)
+        self.full_at = TAIL_BYTES
+        kept = KEPT_BYTES // size
+        if self.tail_size > kept * size:
+            self.tail_start = self.end - kept
+            self.shorten_tail(kept * size)
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether there are units that are in memory only."""
+        return self.written < self.end
+
+    def is_unwritten_before(self, position: int) -> bool:
+        """Whether there are such units of records in front of this place of the log; each begins with its own."""
+        if not self.is_unwritten:
+            return False
+        at = (self.written - self.tail_start) * self.unit_size
+        return int.from_bytes(self.tail_bytes(at, at + 8), "big") < position
 
     def _create(self, base: int, filler: bytes) -> None:
         self._names_changed = True

@@ -22,7 +22,7 @@ from orbitmq.store.consume_queue import FILLER, UNIT, UNIT_SIZE, ConsumeQueue
 from orbitmq.store.disk import LocalDisk
 from orbitmq.store.index_file import IndexFile
 from orbitmq.store.index_format import IndexHeader
-from orbitmq.store.unit_files import TAIL_BYTES, file_name, write_fully
+from orbitmq.store.unit_files import file_name, write_fully
 
 if TYPE_CHECKING:
     import struct
@@ -150,7 +150,7 @@ class Writing:
             queue = batches = BatchConsumeQueue(disk, directory, work.topic, work.queue_id, work.file_size)
             for unit in self._units(work.runs, BATCH_UNIT):
                 offset, size, code, time, base, count, _, _ = unit
-                if batches.put(base, offset, size, code, time, count) and batches.tail_size >= TAIL_BYTES:
+                if batches.put(base, offset, size, code, time, count) and batches.tail_size >= batches.full_at:
                     batches.write_out(BATCH_FILLER)
             batches.write_out(BATCH_FILLER)
             return batches
@@ -158,7 +158,7 @@ class Writing:
         numbers = (at for number, run in work.runs for at in read_queue_offsets(self.parts, number, run).tolist())
         for (offset, size, code), queue_offset in zip(self._units(work.runs, UNIT), numbers, strict=True):
             # As a dispatcher does, for what a queue makes of a gap depends on what is in its files by then.
-            if queue.put(queue_offset, offset, size, code) and queue.tail_size >= TAIL_BYTES:
+            if queue.put(queue_offset, offset, size, code) and queue.tail_size >= queue.full_at:
                 queue.write_out(FILLER)
         queue.write_out(FILLER)
         return queue
