@@ -10,6 +10,7 @@ import pytest
 
 import orbitmq.kernel
 from orbitmq.kernel import advising
+from orbitmq.store.disk import LocalMappedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,3 +65,46 @@ def test_parts_have_a_beginning_and_steps_a_size(
 def test_a_map_can_be_closed_afterwards(mapped: mmap.mmap, advise: Callable[..., None]) -> None:
     advise(mapped, 0, PAGE, PAGE, mmap.MADV_NORMAL)
     mapped.close()
+
+
+large = pytest.mark.parametrize(
+    "take_large", [advising.take_large, orbitmq.kernel.take_large], ids=["plain", "as the package has it"]
+)
+
+
+@large
+def test_large_pages_are_taken_without_changing_anything(
+    mapped: mmap.mmap, take_large: Callable[..., None]
+) -> None:
+    before = bytes(mapped)
+    take_large(mapped, 0, 64 * PAGE, 16 * PAGE)
+    take_large(mapped, 16 * PAGE, 1 << 40, 16 * PAGE)
+    take_large(mapped, 32 * PAGE, 16 * PAGE, 16 * PAGE)
+    take_large(mapped, 0, 0, 2 << 20)
+    assert bytes(mapped) == before
+
+
+@large
+def test_large_pages_of_a_file_with_holes_are_in_memory_afterwards(
+    tmp_path: Path, take_large: Callable[..., None]
+) -> None:
+    size = 4 << 20
+    path = tmp_path / "file"
+    with path.open("w+b") as file:
+        file.truncate(size)
+        os.posix_fallocate(file.fileno(), 0, size)
+        mapped = mmap.mmap(file.fileno(), size)
+    take_large(mapped, 0, size, 2 << 20)
+    assert LocalMappedFile(str(path), writable=True).is_in_memory(0, size)
+    assert not any(mapped)
+
+
+@large
+@pytest.mark.parametrize(
+    ("start", "end", "size"), [(-PAGE, PAGE, PAGE), (1, PAGE, PAGE), (0, 1, PAGE), (0, PAGE, 0)]
+)
+def test_only_whole_large_pages_are_taken(
+    mapped: mmap.mmap, take_large: Callable[..., None], start: int, end: int, size: int
+) -> None:
+    with pytest.raises(ValueError, match="whole pages"):
+        take_large(mapped, start, end, size)

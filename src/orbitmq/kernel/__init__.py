@@ -10,12 +10,13 @@ records that are in the log and in no queue yet, and has its twins in ``store.sc
 ``put_entries`` puts keys into an index file and ``hash_keys`` makes hashes of them; their twins are in
 ``store.index_entries``; those of ``is_sound`` and ``cut_entries``, for what a crash may have left, in
 ``store.index_arrays``. ``gather`` collects records for one answer, ``follow`` the units of a slot of the timer,
-``advise`` says how a map is used; their twins are in ``gathering``, ``following`` and ``advising``. ``QueueEnd``
-and ``Count`` are the numbers of a queue that all of this reads and changes; their twins are in ``ends``.
+``advise`` says how a map is used, ``take_large`` has large pages of it in memory; their twins are in ``gathering``,
+``following`` and ``advising``. ``QueueEnd`` and ``Count`` are the numbers of a queue that all of this reads and
+changes; their twins are in ``ends``.
 
 Without the kernel everything works the same, only slower: what has its twin elsewhere is then None, and ``advise``,
-``gather``, ``follow``, ``QueueEnd`` and ``Count`` are the plain ones. So it is where the environment says
-``ORBITMQ_KERNEL=off``.
+``take_large``, ``gather``, ``follow``, ``QueueEnd`` and ``Count`` are the plain ones. So it is where the
+environment says ``ORBITMQ_KERNEL=off``.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ cut_entries = None if _compiled is None else _compiled.cut_entries
 is_sound = None if _compiled is None else _compiled.is_sound
 hash_keys = None if _compiled is None else _compiled.hash_keys
 advise = advising.advise if _compiled is None else _compiled.advise
+take_large = advising.take_large if _compiled is None else _compiled.take_large
 gather = gathering.gather if _compiled is None else _compiled.gather
 follow = following.follow if _compiled is None else _compiled.follow
 if not TYPE_CHECKING:  # classes are made on these, and to whoever checks types they are always the same
@@ -77,4 +79,5 @@ __all__ = [
     "hash_keys",
     "is_sound",
     "put_entries",
+    "take_large",
 ]

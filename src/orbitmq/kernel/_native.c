@@ -238,6 +238,7 @@ static PyTypeObject DeliveriesType = {
 };
 
 static PyMethodDef functions[] = {
+    {"take_large", (PyCFunction)(void (*)(void))take_large, METH_FASTCALL, "Have large pages of a map in memory."},
     {"advise", (PyCFunction)(void (*)(void))advise, METH_FASTCALL, "Say how a part of a map is used next, in steps."},
     {"follow", (PyCFunction)(void (*)(void))follow, METH_FASTCALL, "Follow the chain of a slot of the timer."},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, "The compiled twin of orbitmq.kernel.gathering.gather."},

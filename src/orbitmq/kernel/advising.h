@@ -9,6 +9,9 @@
 #include <unistd.h>
 
 #define MOST_ADVICES 4
+#if defined(MADV_HUGEPAGE) && !defined(MADV_POPULATE_READ)
+#define MADV_POPULATE_READ 22
+#endif
 
 /* advise(buffer, start, end, step, *advices) */
 static PyObject *advise(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
@@ -35,6 +38,53 @@ static PyObject *advise(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
     for (Py_ssize_t at = start; at < end && !is_refused; at += step)
         for (int n = 0; n < advice_count && !is_refused; n++)
             is_refused = madvise((char *)map.buf + at, end - at < step ? end - at : step, advices[n]) != 0;
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&map);
+    Py_RETURN_NONE;
+}
+
+#ifdef MADV_HUGEPAGE
+
+static int is_refused_large(char *at, size_t size) { return madvise(at, size, MADV_HUGEPAGE) != 0; }
+
+/* Have a page of this size in memory for a moment; it begins at a multiple of its size. */
+static void touch_page(char *page, size_t size) {
+    *(volatile char *)page = 1;
+    madvise(page, size, MADV_DONTNEED);
+}
+
+static void take_pages(char *start, char *end, size_t size) {
+    char *room = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *page = room == MAP_FAILED ? NULL : (char *)(((uintptr_t)room + size - 1) / size * size);
+    int is_refused = is_refused_large(start, end - start) || (page != NULL && is_refused_large(page, size));
+    for (char *at = start; at < end && !is_refused; at += size) {
+        if (page != NULL) touch_page(page, size);
+        is_refused = madvise(at, size, MADV_POPULATE_READ) != 0;
+    }
+    if (page != NULL) munmap(room, 2 * size);
+}
+
+#else
+
+static void take_pages(char *Py_UNUSED(start), char *Py_UNUSED(end), size_t Py_UNUSED(size)) {}
+
+#endif
+
+/* take_large(buffer, start, end, size) */
+static PyObject *take_large(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
+    Py_ssize_t numbers[3] = {-1, 0, 0};
+    for (int n = 0; count == 4 && n < 3; n++) numbers[n] = PyLong_AsSsize_t(args[1 + n]);
+    if (PyErr_Occurred()) return NULL;
+    Py_ssize_t start = numbers[0], end = numbers[1], size = numbers[2];
+    if (start < 0 || size < 1 || start % size || end % size) {
+        PyErr_SetString(PyExc_ValueError, "take_large(buffer, start, end, size) takes whole pages");
+        return NULL;
+    }
+    Py_buffer map;
+    if (PyObject_GetBuffer(args[0], &map, PyBUF_SIMPLE) < 0) return NULL;
+    if (end > map.len) end = map.len / size * size;
+    Py_BEGIN_ALLOW_THREADS
+    if (start < end) take_pages((char *)map.buf + start, (char *)map.buf + end, size);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&map);
     Py_RETURN_NONE;

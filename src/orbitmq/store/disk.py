@@ -28,7 +28,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from orbitmq.kernel import advise
+from orbitmq.kernel import advise, take_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -219,13 +219,12 @@ class LocalMappedFile:
             return
         # None that lies beyond what is reserved: storing to a part of it would take space for all of it.
         first, last = -(-start // LARGE_PAGE) * LARGE_PAGE, end // LARGE_PAGE * LARGE_PAGE
-        if first < last:
-            advise(buffer, first, last, last - first, mmap.MADV_HUGEPAGE)
+        if first >= last:
+            first = last = end
         else:
-            first = end
-        # The first step ends where the first large page begins.
+            take_large(buffer, first, last, LARGE_PAGE)
         advise(buffer, start, first, LARGE_PAGE, _MADV_POPULATE_READ)
-        advise(buffer, first, end, LARGE_PAGE, _MADV_POPULATE_READ)
+        advise(buffer, last, end, LARGE_PAGE, _MADV_POPULATE_READ)
 
     def expect_reading(self) -> None:
         buffer = self.buffer
