@@ -33,6 +33,12 @@ _FIRST_PAGE = 216
 # What a Java broker opens and maps beside one file for each queue.
 _OTHER_FILES = 3000
 
+_PARTS = 4
+"""A round of loads that are held against each other is so many, each so much shorter. A machine that others use as
+well is faster in one second than in the next, by more than what is looked for; for neighbours it is the same."""
+
+_NAME = Sending(_BODY, 8, 64).name
+
 _STEP = 1_000_000
 _NEWEST = 4000
 """Messages of a queue, counted from its end, that a consumer that keeps up finds."""
@@ -65,7 +71,7 @@ class ManyQueues:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        return (QUEUES, 200) if self.size is Size.QUICK else (QUEUES, 1000, 10_000, 50_000)
+        return (200,) if self.size is Size.QUICK else (1000, 10_000, 50_000)
 
     @property
     def space(self) -> int:
@@ -74,42 +80,42 @@ class ManyQueues:
     def run(self, bench: Bench) -> Found:
         raw_load.require()
         found = Found({})
-        with contextlib.ExitStack() as stack:
-            cases: dict[str, Case[Server]] = {}
-            for count in self.counts:
-                load = _over(count)
-                able = []
-                for system in bench.systems:
-                    if why := too_many(system, count):
-                        found.skipped.append(f"{count:,} queues, {system.title}: {why}")
-                    else:
-                        able.append(system)
-                servers = stack.enter_context(running(bench, ROCKETMQ.intersection(able)))
-                warm_up(servers, bench)
-                for server in servers:
-                    bench.tell(f"{server.name}: {count:,} queues")
-                    with server.turn():
-                        load.make_topics(server)
-                        # A queue's file is made with its first message, or when a page of it is full.
-                        dataclasses.replace(load, in_flight=8, batch=8).fill(server, _FIRST_PAGE * count)
-                cases[_case(count)] = Case(servers, functools.partial(self._measure, load, bench.seconds))
-            found.samples = interleave_all(cases, bench.rounds, bench.tell)
-        names = list(cases)
-        add_shares(found.samples, names[0], names[1:], f"with {QUEUES} queues")
+        for count in self.counts:
+            able = []
+            for system in bench.systems:
+                if why := too_many(system, count):
+                    found.skipped.append(f"{count:,} queues, {system.title}: {why}")
+                else:
+                    able.append(system)
+            self._hold(count, ROCKETMQ.intersection(able), bench, found)
         return found
 
     @staticmethod
-    def _measure(load: Sending, seconds: float, server: Server, _number: int) -> Sample:
-        return load.measure(server, seconds)
+    def _hold(count: int, systems: frozenset[System], bench: Bench, found: Found) -> None:
+        """Hold so many queues against few. Other numbers are not there meanwhile: what a server does once a minute
+        weighs the more the longer it is halted in it."""
+        few, many = f"{_NAME}, {QUEUES} queues, beside {count:,}", f"{_NAME}, {count:,} queues"
+        cases: dict[str, Case[Server]] = {}
+        with contextlib.ExitStack() as stack:
+            for name, queues in ((few, QUEUES), (many, count)):
+                load = _over(queues)
+                servers = stack.enter_context(running(bench, systems))
+                warm_up(servers, bench)
+                for server in servers:
+                    bench.tell(f"{server.name}: {queues:,} queues")
+                    with server.turn():
+                        load.make_topics(server)
+                        # A queue's file is made with its first message, or when a page of it is full.
+                        dataclasses.replace(load, in_flight=8, batch=8).fill(server, _FIRST_PAGE * queues)
+                cases[name] = Case(servers, functools.partial(_send, load, bench.seconds / _PARTS))
+            samples = interleave_all(cases, bench.rounds * _PARTS, bench.tell)
+        add_shares(samples, few, [many], f"with {QUEUES} queues")
+        found.samples |= samples
 
 
 def _over(count: int) -> Sending:
     topics = max(count // _PER_TOPIC, 1)
     return Sending(_BODY, 8, 64, queues=count // topics, topics=topics)
-
-
-def _case(count: int) -> str:
-    return f"{Sending(_BODY, 8, 64).name}, {count:,} queues"
 
 
 def too_many(system: System, queues: int) -> str | None:
@@ -155,10 +161,10 @@ class Backlog:
                     with server.turn():
                         load.make_topics(server)
                         self._fill(server, messages, bench)
-                seconds = bench.seconds
+                seconds = bench.seconds / _PARTS
                 cases[f"{load.name}, {where}"] = Case(servers, functools.partial(_send, load, seconds))
                 cases[f"pull the newest, 8 × 1, {where}"] = Case(servers, functools.partial(_pull, load, seconds))
-            samples = interleave_all(cases, bench.rounds, bench.tell)
+            samples = interleave_all(cases, bench.rounds * _PARTS, bench.tell)
         send_base, pull_base, send, pull = cases
         add_shares(samples, send_base, [send], "on an empty store")
         add_shares(samples, pull_base, [pull], "on an empty store")
