@@ -10,7 +10,8 @@ from broker_ends import running_broker
 from kernel_lives import plain_send
 from orbitmq.broker.stats_samples import Counter
 from orbitmq.kernel import Count, QueueEnd, SendRuns, ends
-from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.consume_queue import UNIT, ConsumeQueue
+from orbitmq.store.scan import walk
 from remoting_ends import HOST
 
 FIELDS = {"end": 1, "next_offset": 2, "max_physical": 3, "min_offset": 4, "tail_start": 5, "is_queued": True}
@@ -130,3 +131,21 @@ async def test_a_counter_that_was_dropped_is_used_no_more() -> None:
 
         assert broker.stats.put_counter("orders", 0).nums == 1
         assert broker.stats.puts.nums == 4
+
+
+@needs_kernel
+@pytest.mark.parametrize("is_read", [False, True], ids=["read at the end", "read after each"])
+async def test_units_are_in_order_however_many_come_at_a_time(is_read: bool) -> None:
+    async with running_broker(autoCreateTopicEnable="true") as broker:
+        await ask(broker.port, plain_send("orders", 0))
+        queue = broker.store.queues.get("orders", 0)
+        # Few are kept apart from the others, so it is these numbers and what follows them that matter.
+        counts = (1, 1, 1, 1, 2, 3, 4, 1, 30, 2, 1, 200, 3, 1, 5, 1, 1)
+        for count in counts:
+            await ask(broker.port, plain_send("orders", 0) * count)
+            if is_read:
+                assert len(queue.tail_bytes(0, 1 << 20)) == queue.tail_size
+        offsets = [offset for offset, _, _ in UNIT.iter_unpack(queue.read(0, queue.end))]
+
+        assert queue.end == 1 + sum(counts)
+        assert offsets == [seen.offset for seen in walk(broker.store.log.files, 0, broker.store.log.end)]

@@ -10,20 +10,24 @@
 #define FIRST_ROOM 160 /* eight units: there may be 50,000 queues */
 #define BLOCK_BYTES ((size_t)4480) /* a tail that is full, and some units more */
 #define MOST_TAIL (1u << 30)
+#define FRESH_BYTES 60 /* three units: as many as the two lines of an end have room for */
 
 static Pieces tail_blocks = {BLOCK_BYTES, NULL, 0};
 
-/* What every message needs of its queue. It is a line of the processor's cache, and not in the object of its queue:
+/* What every message needs of its queue. It is two lines of the processor's cache, and not in the object of its queue:
  * that is in small pages, as all of Python's are, and with many queues neither it nor the address of its page is at
- * hand. */
+ * hand. Nor is that of a tail, which is as long as a page, so single units that come are put here first. */
 typedef struct {
     _Alignas(CACHE_LINE) PyObject *owner;
     long long end, next_offset, max_physical;
-    uint8_t *tail; /* the newest units */
+    uint8_t *tail; /* the newest units, without the fresh ones behind them */
     uint32_t tail_size, tail_room;
-    uint32_t pending; /* bytes behind them that a run has put there and not entered yet */
-    uint32_t full_at; /* a tail of so many bytes is to be written out */
+    uint32_t pending; /* bytes behind all of them that a run has put there and not entered yet */
+    uint32_t full_at; /* a tail of so many bytes, the fresh ones included, is to be written out */
     char is_queued;
+    char is_pending_fresh; /* whether what is pending is behind the fresh ones, and not in the tail */
+    uint8_t fresh_size;
+    uint8_t fresh[FRESH_BYTES];
 } End;
 
 static Pieces ends = {sizeof(End), NULL, 0};
@@ -64,7 +68,7 @@ static PyObject *QueueEnd_get(QueueEnd *self, void *offset) { return get_number(
 static int QueueEnd_set(QueueEnd *self, PyObject *value, void *offset) { return set_number(self->at, value, offset); }
 
 static PyObject *QueueEnd_tail_size(QueueEnd *self, void *Py_UNUSED(unused)) {
-    return PyLong_FromUnsignedLong(self->at->tail_size);
+    return PyLong_FromUnsignedLong(self->at->tail_size + self->at->fresh_size);
 }
 
 static PyObject *QueueEnd_full_at(QueueEnd *self, void *Py_UNUSED(unused)) {
@@ -119,7 +123,7 @@ static int move_tail(End *queue, uint32_t room) {
         return -1;
     }
     if (queue->tail != NULL) {
-        memcpy(tail, queue->tail, queue->tail_size + queue->pending);
+        memcpy(tail, queue->tail, queue->tail_size + (queue->is_pending_fresh ? 0 : queue->pending));
         free_tail(queue->tail, queue->tail_room);
     }
     queue->tail = tail;
@@ -127,39 +131,73 @@ static int move_tail(End *queue, uint32_t room) {
     return 0;
 }
 
-/* Where so many bytes behind the tail and what is pending can be put; NULL for an error. Short tails double, others have
- * room for a full one: what is more than that comes all at once, and seldom. */
-static uint8_t *room_behind(End *queue, size_t size) {
-    size_t wanted = queue->tail_size + queue->pending + size;
+/* Give a tail room for so many bytes; -1 for an error. Short tails double, others have room for a full one: what is more
+ * than that comes all at once, and seldom. */
+static int make_room(End *queue, size_t wanted) {
     if (wanted > queue->tail_room) {
         size_t room = queue->tail_room ? queue->tail_room : FIRST_ROOM;
         while (room < wanted && room < BLOCK_BYTES / 2) room *= 2;
         if (room < wanted) room = wanted <= BLOCK_BYTES ? BLOCK_BYTES : wanted + wanted / 2;
         if (room > MOST_TAIL) {
             PyErr_NoMemory();
-            return NULL;
+            return -1;
         }
-        if (move_tail(queue, room) < 0) return NULL;
+        if (move_tail(queue, room) < 0) return -1;
     }
-    return queue->tail + queue->tail_size + queue->pending;
+    return 0;
+}
+
+/* All units that a queue has in memory, and those that are pending. */
+static uint32_t size_in_memory(const End *queue) { return queue->tail_size + queue->fresh_size + queue->pending; }
+
+/* Where what is pending begins. */
+static uint8_t *pending_of(End *queue) {
+    return queue->is_pending_fresh ? queue->fresh + queue->fresh_size : queue->tail + queue->tail_size;
+}
+
+/* Put the fresh units into the tail, and behind them what is pending if it was with them; -1 for an error. */
+static int settle(End *queue) {
+    if (queue->fresh_size == 0 && !queue->is_pending_fresh) return 0;
+    if (make_room(queue, size_in_memory(queue)) < 0) return -1;
+    uint32_t size = queue->fresh_size + (queue->is_pending_fresh ? queue->pending : 0);
+    memcpy(queue->tail + queue->tail_size, queue->fresh, size);
+    queue->tail_size += queue->fresh_size;
+    queue->fresh_size = 0;
+    queue->is_pending_fresh = 0;
+    return 0;
+}
+
+static void forget_pending(End *queue) { queue->pending = queue->is_pending_fresh = 0; }
+
+/* Where one unit behind all others and what is pending can be put; NULL for an error. */
+static uint8_t *room_for_unit(End *queue, size_t size) {
+    if (queue->pending == 0) queue->is_pending_fresh = 1;
+    if (queue->is_pending_fresh) {
+        if (queue->fresh_size + queue->pending + size <= FRESH_BYTES) return pending_of(queue) + queue->pending;
+        if (settle(queue) < 0) return NULL;
+    }
+    if (make_room(queue, queue->tail_size + queue->pending + size) < 0) return NULL;
+    return pending_of(queue) + queue->pending;
 }
 
 static PyObject *QueueEnd_add_to_tail(QueueEnd *self, PyObject *units) {
     Py_buffer added;
     if (PyObject_GetBuffer(units, &added, PyBUF_SIMPLE) < 0) return NULL;
-    uint8_t *at = room_behind(self->at, added.len);
-    if (at != NULL) {
-        memcpy(at, added.buf, added.len);
-        self->at->tail_size += added.len;
+    End *queue = self->at;
+    int result = settle(queue);
+    if (result == 0) result = make_room(queue, queue->tail_size + (size_t)added.len);
+    if (result == 0) {
+        memcpy(queue->tail + queue->tail_size, added.buf, added.len);
+        queue->tail_size += added.len;
     }
     PyBuffer_Release(&added);
-    if (at == NULL) return NULL;
+    if (result < 0) return NULL;
     Py_RETURN_NONE;
 }
 
 static PyObject *QueueEnd_tail_bytes(QueueEnd *self, PyObject *const *args, Py_ssize_t count) {
     Py_ssize_t start = count == 2 ? PyLong_AsSsize_t(args[0]) : -1, stop = count == 2 ? PyLong_AsSsize_t(args[1]) : -1;
-    if (PyErr_Occurred()) return NULL;
+    if (PyErr_Occurred() || settle(self->at) < 0) return NULL;
     if (stop > (Py_ssize_t)self->at->tail_size) stop = self->at->tail_size;
     if (start < 0 || stop < start) {
         if (start >= 0 && stop >= 0) return PyBytes_FromStringAndSize(NULL, 0);
@@ -169,9 +207,10 @@ static PyObject *QueueEnd_tail_bytes(QueueEnd *self, PyObject *const *args, Py_s
     return PyBytes_FromStringAndSize((char *)self->at->tail + start, stop - start);
 }
 
-/* The size that an argument asks for, which is no more than the tail has; -1 for an error. */
+/* The size that an argument asks for, which is no more than the tail has, and it has all units then; -1 for an error. */
 static Py_ssize_t size_of_tail(const QueueEnd *self, PyObject *argument) {
     Py_ssize_t size = PyLong_AsSsize_t(argument);
+    if (settle(self->at) < 0) return -1;
     if (size < 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a tail has a size");
     return size > (Py_ssize_t)self->at->tail_size ? (Py_ssize_t)self->at->tail_size : size;
 }

@@ -82,14 +82,16 @@ static void expect_lane(const Runs *self, uint32_t hash) {
 
 static void expect_queue(const Lane *lane) {
     __builtin_prefetch(lane->queue, 1);
+    __builtin_prefetch((const char *)lane->queue + CACHE_LINE, 1);
     __builtin_prefetch(lane->count, 1);
 }
 
+/* Of most messages nothing goes to the tail: only of those for which there is no more room among the fresh ones. */
 static void expect_tail(const Lane *lane) {
     const End *queue = lane->queue;
-    if (queue == NULL || queue->tail == NULL) return;
+    if (queue == NULL || queue->tail == NULL || queue->fresh_size + UNIT_SIZE <= FRESH_BYTES) return;
     __builtin_prefetch(queue->tail + queue->tail_size, 1);
-    __builtin_prefetch(queue->tail + queue->tail_size + UNIT_SIZE - 1, 1);
+    __builtin_prefetch(queue->tail + queue->tail_size + FRESH_BYTES + UNIT_SIZE - 1, 1);
 }
 
 /* What was not entered is forgotten. */
@@ -97,7 +99,7 @@ static void untouch(Runs *self) {
     for (Py_ssize_t n = 0; n < self->touched_count; n++) {
         Lane *lane = &self->lanes[self->touched[n]];
         lane->is_touched = 0;
-        lane->queue->pending = 0;
+        forget_pending(lane->queue);
     }
     self->touched_count = 0;
 }
@@ -223,11 +225,11 @@ static int64_t next_shown(const Lane *lane) {
 static int64_t stop_of(const Lane *lane) {
     const End *queue = lane->queue;
     if (queue->pending == 0) return queue->max_physical;
-    const uint8_t *last = queue->tail + queue->tail_size + queue->pending - UNIT_SIZE;
+    const uint8_t *last = pending_of(lane->queue) + queue->pending - UNIT_SIZE;
     return (int64_t)(get64(last) + get32(last + 8));
 }
 
-static uint8_t *unit_room(const Lane *lane) { return room_behind(lane->queue, UNIT_SIZE); }
+static uint8_t *unit_room(const Lane *lane) { return room_for_unit(lane->queue, UNIT_SIZE); }
 
 static void put_unit(uint8_t *unit, int64_t offset, uint32_t size, int64_t code) {
     put64(unit, offset);

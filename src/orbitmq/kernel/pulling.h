@@ -270,6 +270,7 @@ static void forget_ahead(Ahead *ahead) {
  * -1 for an error. Those in its tail are at hand, of others some more are kept than are wanted now. */
 static int take_units(Pulls *self, PyObject *lane, int64_t number, int64_t most) {
     const QueueEnd *queue = (QueueEnd *)PyTuple_GET_ITEM(lane, 0);
+    if (settle(queue->at) < 0) return -1;
     const uint8_t *from = queue->at->tail;
     int64_t first = queue->tail_start, count = queue->at->tail_size / UNIT_SIZE;
     if (number < first) {

@@ -190,7 +190,7 @@ typedef struct { const uint8_t *units; uint32_t size; long long first, stop; int
 
 static Run run_of(const Lane *lane) {
     const End *queue = lane->queue;
-    Run run = {queue->tail + queue->tail_size, queue->pending, queue->end, stop_of(lane), 0};
+    Run run = {pending_of(lane->queue), queue->pending, queue->end, stop_of(lane), 0};
     run.code = get64(run.units + run.size - UNIT_SIZE + 12);
     return run;
 }
@@ -210,7 +210,7 @@ static int announce_lane(const Runs *self, const Lane *lane, int are_told, Enter
         if (self->is_heard && add_to(&entered->arrived, Py_BuildValue("(OL)", queue->owner, (long long)run.code)) < 0) return -1;
     }
     if (!queue->is_queued && add_to(&entered->dirtied, Py_NewRef(queue->owner)) < 0) return -1;
-    if (queue->tail_size + queue->pending >= queue->full_at && add_to(&entered->full, Py_NewRef(queue->owner)) < 0) return -1;
+    if (size_in_memory(queue) >= queue->full_at && add_to(&entered->full, Py_NewRef(queue->owner)) < 0) return -1;
     return 0;
 }
 
@@ -221,12 +221,13 @@ static void enter_lane(const Runs *self, const Lane *lane, Entered *entered) {
         queue->next_offset += nums;
     } else {
         queue->max_physical = stop_of(lane);
-        queue->tail_size += queue->pending;
+        if (queue->is_pending_fresh) queue->fresh_size += (uint8_t)queue->pending;
+        else queue->tail_size += queue->pending;
         queue->end += nums;
         if (queue->next_offset < queue->end) queue->next_offset = queue->end;
         queue->is_queued = 1;
     }
-    queue->pending = 0;
+    forget_pending(queue);
     if (lane->count == NULL) return;
     Tally *count = lane->count;
     count->times += lane->requests;
