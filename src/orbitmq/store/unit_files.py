@@ -69,8 +69,10 @@ class UnitFiles(QueueEnd):
         """Whether a file was missing between others."""
         self.is_queued = False
         # The first time, for each sequence another part of a page: thousands of queues that get messages in turn
-        # would else have their pages full, and be written, all in the same second.
-        self.full_at = TAIL_BYTES - zlib.crc32(directory.encode("utf-8", "replace")) % (TAIL_BYTES - KEPT_BYTES)
+        # would else have their pages full, and be written, all in the same second. By topic and number, so that it
+        # is the same wherever the store is.
+        name = os.sep.join(directory.split(os.sep)[-2:])
+        self.full_at = TAIL_BYTES - zlib.crc32(name.encode("utf-8", "replace")) % (TAIL_BYTES - KEPT_BYTES)
         self._files: list[int] = []
         self._unsynced: set[str] = set()
         self._names_changed = False
