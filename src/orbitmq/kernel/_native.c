@@ -238,7 +238,6 @@ static PyTypeObject DeliveriesType = {
 };
 
 static PyMethodDef functions[] = {
-    {"take_large", (PyCFunction)(void (*)(void))take_large, METH_FASTCALL, "Have large pages of a map in memory."},
     {"advise", (PyCFunction)(void (*)(void))advise, METH_FASTCALL, "Say how a part of a map is used next, in steps."},
     {"follow", (PyCFunction)(void (*)(void))follow, METH_FASTCALL, "Follow the chain of a slot of the timer."},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, "The compiled twin of orbitmq.kernel.gathering.gather."},
@@ -246,6 +245,7 @@ static PyMethodDef functions[] = {
     {"is_sound", is_sound, METH_VARARGS, "Whether the slots of an index file are those that its entries make."},
     {"cut_entries", cut_entries, METH_VARARGS, "Make the slots of an index file anew from its first entries."},
     {"put_entries", (PyCFunction)(void (*)(void))put_entries, METH_FASTCALL, "Put entries into an index file."},
+    {"take_large", (PyCFunction)(void (*)(void))take_large, METH_FASTCALL, "Have large pages of a map in memory."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -45,8 +45,6 @@ static PyObject *advise(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
 
 #ifdef MADV_HUGEPAGE
 
-static int is_refused_large(char *at, size_t size) { return madvise(at, size, MADV_HUGEPAGE) != 0; }
-
 /* Have a page of this size in memory for a moment; it begins at a multiple of its size. */
 static void touch_page(char *page, size_t size) {
     *(volatile char *)page = 1;
@@ -56,9 +54,11 @@ static void touch_page(char *page, size_t size) {
 static void take_pages(char *start, char *end, size_t size) {
     char *room = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *page = room == MAP_FAILED ? NULL : (char *)(((uintptr_t)room + size - 1) / size * size);
-    int is_refused = is_refused_large(start, end - start) || (page != NULL && is_refused_large(page, size));
+    /* Where the system has no large pages, small ones are taken. */
+    int are_large = madvise(start, end - start, MADV_HUGEPAGE) == 0 && page != NULL && madvise(page, size, MADV_HUGEPAGE) == 0;
+    int is_refused = 0;
     for (char *at = start; at < end && !is_refused; at += size) {
-        if (page != NULL) touch_page(page, size);
+        if (are_large) touch_page(page, size);
         is_refused = madvise(at, size, MADV_POPULATE_READ) != 0;
     }
     if (page != NULL) munmap(room, 2 * size);

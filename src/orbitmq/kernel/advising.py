@@ -57,12 +57,12 @@ def take_large(buffer: mmap.mmap, start: int, end: int, size: int, /) -> None:
     libc, address = _libc(), _address(buffer)
     room = mmap.mmap(-1, 2 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     page = -(-_address(room) // size) * size
-    is_refused = libc.madvise(address + start, end - start, mmap.MADV_HUGEPAGE) or libc.madvise(
-        page, size, mmap.MADV_HUGEPAGE
-    )
+    # Where the system has no large pages, small ones are taken.
+    parts = ((address + start, end - start), (page, size))
+    are_large = not any(libc.madvise(at, length, mmap.MADV_HUGEPAGE) for at, length in parts)
     for at in range(start, end, size):
-        if is_refused:
+        if are_large:
+            libc.memset(page, 1, 1)
+            libc.madvise(page, size, mmap.MADV_DONTNEED)
+        if libc.madvise(address + at, size, _POPULATE_READ):
             return
-        libc.memset(page, 1, 1)
-        libc.madvise(page, size, mmap.MADV_DONTNEED)
-        is_refused = libc.madvise(address + at, size, _POPULATE_READ)

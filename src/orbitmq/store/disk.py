@@ -219,12 +219,11 @@ class LocalMappedFile:
             return
         # None that lies beyond what is reserved: storing to a part of it would take space for all of it.
         first, last = -(-start // LARGE_PAGE) * LARGE_PAGE, end // LARGE_PAGE * LARGE_PAGE
-        if first >= last:
-            first = last = end
-        else:
+        if first < last:
+            advise(buffer, start, first, LARGE_PAGE, _MADV_POPULATE_READ)
             take_large(buffer, first, last, LARGE_PAGE)
-        advise(buffer, start, first, LARGE_PAGE, _MADV_POPULATE_READ)
-        advise(buffer, last, end, LARGE_PAGE, _MADV_POPULATE_READ)
+            start = last
+        advise(buffer, start, end, LARGE_PAGE, _MADV_POPULATE_READ)
 
     def expect_reading(self) -> None:
         buffer = self.buffer

@@ -44,6 +44,14 @@ class RunBlocking(Protocol):
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
+class Growing(Protocol[T]):
+    """What is stored to from front to back, and has space ahead of that if somebody takes it."""
+
+    def wants_space(self) -> Callable[[], T] | None: ...
+
+    def keep_space(self, owned: T, /) -> None: ...
+
+
 class StoreService:
     """Runs a store on the current event loop between ``start`` and ``stop``."""
 
@@ -73,7 +81,7 @@ class StoreService:
             (config.flush_interval_consume_queue / 1000, self._flush_queues),
             (config.clean_resource_interval / 1000, self._clean),
             (INDEX_INTERVAL, self._put_keys),
-            (SPACE_INTERVAL, self._take_space),
+            (SPACE_INTERVAL, self._take_log_space),
             (SPACE_INTERVAL, self._take_index_space),
         ]
         if config.transient_store_pool_enable:
@@ -212,19 +220,19 @@ class StoreService:
             else:
                 self.store.log.keep_spare(spare)
 
-    async def _take_space(self) -> None:
-        log = self.store.log
-        # If the disk refuses, an append will try again and say so to whoever sends.
-        with contextlib.suppress(OSError):
-            while (own := log.wants_space()) is not None:
-                log.keep_space(await self.run_blocking(own))
+    async def _take_log_space(self) -> None:
+        await self._take_space(self.store.log)
 
     async def _take_index_space(self) -> None:
         file = None if self.store.index is None else self.store.index.growing_file
         if file is not None:
-            with contextlib.suppress(OSError):
-                while (own := file.wants_space()) is not None:
-                    file.keep_space(await self.run_blocking(own))
+            await self._take_space(file)
+
+    async def _take_space(self, growing: Growing[T]) -> None:
+        # If the disk refuses, whoever stores will try again and say so.
+        with contextlib.suppress(OSError):
+            while (own := growing.wants_space()) is not None:
+                growing.keep_space(await self.run_blocking(own))
 
     async def _commit(self) -> None:
         self.store.log.commit()
