@@ -11,7 +11,7 @@ import subprocess
 
 from orbitmq import __file__ as orbitmq_file
 from orbitmq import __version__
-from orbitmq.protocol.crc import crc32
+from orbitmq.protocol.message.crc import crc32
 
 MIB = 1 << 20
 GIB = 1 << 30

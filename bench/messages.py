@@ -6,7 +6,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
-from orbitmq.store import FlushDiskType, MessageStore, StoreConfig
+from orbitmq.store import FlushDiskType, MessageStore, StoreConfig, StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,7 @@ class Producer:
         append, born = self._append, self._clock.now_ms()
         chosen = itertools.islice(zip(self._queue_ids, self._properties, strict=False), count)
         for queue_id, held in chosen:
-            append(topic, queue_id, content, held, born_timestamp=born, born_host=BORN_HOST)
+            append(StoredMessage(topic, queue_id, content, held, born_timestamp=born, born_host=BORN_HOST))
         return count
 
 

@@ -38,7 +38,7 @@ def open_once(directory: str, *, crash: bool, log_file_size: int = GIB) -> Openi
     log_files = len(store.log.files)
     with Stopwatch() as closing:
         if crash:
-            store.let_go()
+            store.abandon()
         else:
             store.close()
     closed = 0.0 if crash else closing.wall

@@ -25,6 +25,7 @@ from bench.figures import Figure, figure
 from bench.machine import GIB, MIB, describe_machine, free_space, load_average
 from bench.messages import BORN_HOST, TAGS, open_store, store_root
 from bench.report import shown
+from orbitmq.store import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,12 +92,14 @@ def fill_store(home: str, size: int) -> int:
                 "CLUSTER\x01DefaultCluster",
             )
             store.append(
-                f"BenchTopic-{count % TOPICS}",
-                count // TOPICS % QUEUES,
-                content[start : start + length],
-                "".join(f"{item}\x02" for item in items).encode(),
-                born_timestamp=now,
-                born_host=BORN_HOST,
+                StoredMessage(
+                    f"BenchTopic-{count % TOPICS}",
+                    count // TOPICS % QUEUES,
+                    content[start : start + length],
+                    "".join(f"{item}\x02" for item in items).encode(),
+                    born_timestamp=now,
+                    born_host=BORN_HOST,
+                )
             )
             count += 1
     return count

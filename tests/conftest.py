@@ -1,5 +1,5 @@
-"""What holds for all rings: a test that hangs ends, one that leaves a client open fails, and what runs in one
-process when there are several.
+"""Rules of all rings: time-outs, no client left open, flaky tests by name (``support.flaky``), and the distribution
+of files to test processes.
 """
 
 from __future__ import annotations
@@ -10,39 +10,42 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from orbitmq.client.instance import _instances
+from orbitmq.client.instance.instance import _instances
+from support.flaky import pytest_addoption, pytest_sessionfinish, pytest_terminal_summary
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 WHOLE_RINGS = ("conformance",)
-AGAIN_SECONDS = 20
+ALARM_INTERVAL_SECONDS = 20
+
+__all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary"]  # hooks of support.flaky
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, object, object]:
-    """After the time-out ring again and again.
+    """Repeat the alarm after the time-out.
 
-    Hypothesis takes a time-out for a failure and runs the same example anew to make it smaller: without a second
-    alarm that one hangs for ever.
+    Hypothesis treats a time-out as a failure and runs the same example again to shrink it: without a second alarm
+    that one would hang for ever.
     """
-    told = yield
+    result = yield
     if settings.method == "signal" and signal.getitimer(signal.ITIMER_REAL)[0] > 0:
-        signal.setitimer(signal.ITIMER_REAL, settings.timeout, AGAIN_SECONDS)
-    return told
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout, ALARM_INTERVAL_SECONDS)
+    return result
 
 
 @pytest.fixture(autouse=True)
 def no_client_is_left_open() -> Iterator[None]:
-    """A client that nobody closed goes on in the tests after this one: this is the one that fails."""
+    """An open client would go on during later tests, so the test that left it open fails."""
     before = set(_instances)
     yield
-    left = [instance.client_id for key, instance in _instances.items() if key not in before]
-    assert not left, f"not closed: {', '.join(left)}"
+    left_open = [instance.client_id for key, instance in _instances.items() if key not in before]
+    assert not left_open, f"not closed: {', '.join(left_open)}"
 
 
 class _ByRing(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """What starts real peers starts them once: that ring is one process's. Others go file by file."""
+    """One process gets the whole ring of real peers, so that they start once; other rings are split by file."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]

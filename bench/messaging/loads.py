@@ -233,7 +233,7 @@ class LevelSteady:
 
 
 @dataclasses.dataclass(slots=True)
-class Asked:
+class OptionReader:
     """Requests that clients wait for, kept in flight for some seconds: transactions, pops."""
 
     name: str
@@ -289,9 +289,9 @@ def loads() -> list[Load]:
         TimersFired(),
         LevelBacklog(),
         LevelSteady(),
-        Asked("transactions: half message and commit, 8 × 32", "transaction", "Bench-transaction", 32),
-        Asked("pop 32 and acknowledge one by one, 8 × 4", "pop", "Bench-pop", 4),
-        Asked("pop 32 and acknowledge together, 8 × 4", "pop-batch", "Bench-pop", 4),
+        OptionReader("transactions: half message and commit, 8 × 32", "transaction", "Bench-transaction", 32),
+        OptionReader("pop 32 and acknowledge one by one, 8 × 4", "pop", "Bench-pop", 4),
+        OptionReader("pop 32 and acknowledge together, 8 × 4", "pop-batch", "Bench-pop", 4),
     ]
 
 

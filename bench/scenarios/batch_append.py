@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from bench.machine import GIB
 from bench.messages import BORN_HOST, QUEUES, TAGS, TOPIC, body, open_store
 from bench.rounds import take_turns
-from orbitmq.protocol.batch import encode_batch
+from orbitmq.protocol.message.batch import encode_batch
+from orbitmq.store import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,7 @@ def _properties(number: int, *, has_keys: bool) -> bytes:
 def _append(store: MessageStore, batches: Sequence[bytes]) -> int:
     born = store.clock.now_ms()
     for queue_id, batch in zip(itertools.cycle(range(QUEUES)), batches, strict=False):
-        store.append_batch(TOPIC, queue_id, batch, born_timestamp=born, born_host=BORN_HOST)
+        store.append_batch(StoredMessage(TOPIC, queue_id, batch, born_timestamp=born, born_host=BORN_HOST))
     if store.index is not None:
         store.index.flush_pending()
     return ITEMS * len(batches)

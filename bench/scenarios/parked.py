@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, TypeVar
+import random
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from bench.figures import figure
 from bench.machine import GIB
 from bench.messages import BORN_HOST, QUEUES, TOPIC, body, many_properties, store_root
 from bench.rounds import Stopwatch
-from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.config_writer import ConfigWriter
-from orbitmq.broker.schedule import ScheduleService
-from orbitmq.broker.stats import BrokerStats
-from orbitmq.broker.timer import TimerService
-from orbitmq.broker.timer_counts import TimerCounts
-from orbitmq.store import MessageStore, StoreConfig, SystemClock
+from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.config.persistence import ConfigWriter
+from orbitmq.broker.runtime import BrokerRuntime
+from orbitmq.broker.schedule.service import ScheduleService
+from orbitmq.broker.stats.counters import BrokerStats
+from orbitmq.broker.timer.counts import TimerCounts
+from orbitmq.broker.timer.service import TimerService
+from orbitmq.store import MessageStore, StoreConfig, StoredMessage, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.figures import Figure, Settings
+    from orbitmq.broker.send.flush_waiters import FlushWaiters
 
 T = TypeVar("T")
 
@@ -63,18 +66,21 @@ def run(settings: Settings) -> list[Figure]:
 
         writer = ConfigWriter(store.disk, config.path("config"), run_here)
         stats = BrokerStats(clock, "bench")
-        timer = TimerService(store, clock, stats, flushed, run_here, TimerCounts(writer, clock))
+        runtime = BrokerRuntime(
+            BrokerConfig(), store, writer, flushed, cast("FlushWaiters", None), clock, random.Random(0), stats
+        )
+        timer = TimerService(runtime, run_here, TimerCounts(writer, clock))
         timer.load()
-        schedule = ScheduleService(BrokerConfig(), store, writer, clock, stats, flushed)
+        schedule = ScheduleService(runtime)
         schedule.load()
 
         def enter() -> None:
             while timer.behind_messages:
-                timer.turn()
+                timer.run_slice()
 
         def fire() -> None:
             while timer.waiting:
-                timer.turn()
+                timer.run_slice()
 
         def deliver() -> None:
             end = stored(store) + count
@@ -103,7 +109,7 @@ def _send(store: MessageStore, service: TimerService | ScheduleService, count: i
     content, properties = body(128), many_properties()
     wish = b"TIMER_DELIVER_MS\x01%d\x02" % due if due else b"DELAY\x01%d\x02" % _LEVEL
     for number in range(count):
-        parked = service.park(properties[number % len(properties)] + wish, TOPIC, number % QUEUES)
+        parked = service.defer(properties[number % len(properties)] + wish, TOPIC, number % QUEUES)
         assert parked is not None
         topic, queue_id, own = parked
-        store.append(topic, queue_id, content, own, born_host=BORN_HOST)
+        store.append(StoredMessage(topic, queue_id, content, own, born_host=BORN_HOST))

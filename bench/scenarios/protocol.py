@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from bench.messages import TOPIC, body, properties
 from bench.rounds import take_turns
 from orbitmq.protocol.codes import RequestCode, ResponseCode, SerializeType
-from orbitmq.protocol.command import Command
-from orbitmq.protocol.frame import FrameParser
-from orbitmq.protocol.hot import decode_header, pull_fields, send_v2_fields
-from orbitmq.protocol.hot_answers import PullAnswers, SendAnswers
+from orbitmq.protocol.command.command import Command
+from orbitmq.protocol.command.fast_decode import decode_header, pull_fields, send_v2_fields
+from orbitmq.protocol.command.fast_encode import PullAnswers, SendAnswers
+from orbitmq.protocol.command.frame import FrameParser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.figures import Figure, Settings
-    from orbitmq.protocol.hot import ExtFields
+    from orbitmq.protocol.command.fast_decode import ExtFields
 
 KINDS = {"JSON": SerializeType.JSON, "binary": SerializeType.ROCKETMQ}
 STORE_HOST = bytes((192, 0, 2, 1, 0, 0, 0x2A, 0x9F))

@@ -13,8 +13,9 @@ from bench.machine import GIB, own_memory, own_open_files
 from bench.messages import BORN_HOST, QUEUES, body, many_properties, open_store
 from bench.opening import open_once
 from bench.rounds import Stopwatch, take_turns
-from orbitmq.store.consume_queue import UNIT_SIZE
-from orbitmq.store.unit_files import KEPT_BYTES, TAIL_BYTES
+from orbitmq.store import StoredMessage
+from orbitmq.store.consumequeue.consume_queue import UNIT_SIZE
+from orbitmq.store.consumequeue.unit_file import KEPT_BYTES, TAIL_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +94,7 @@ class RoundRobin:
     def append(self, count: int) -> int:
         append, content, born = self._append, self._content, self._born
         for (topic, queue_id), held in itertools.islice(zip(self._places, self._properties, strict=False), count):
-            append(topic, queue_id, content, held, born_timestamp=born, born_host=BORN_HOST)
+            append(StoredMessage(topic, queue_id, content, held, born_timestamp=born, born_host=BORN_HOST))
         return count
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bench.machine import GIB
 from bench.messages import Producer, body, open_store
 from bench.rounds import take_turns
-from orbitmq.store.consume_queue import UNIT_SIZE, ConsumeQueue
+from orbitmq.store.consumequeue.consume_queue import UNIT_SIZE, ConsumeQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -72,4 +72,4 @@ def leave_crashed(directory: str, size: int, body_size: int, after_checkpoint: i
         fill(store, content, after_checkpoint)
     else:
         fill(store, content, size)
-    store.let_go()
+    store.abandon()

@@ -10,12 +10,12 @@ from bench.figures import figure
 from bench.machine import GIB, MIB
 from bench.messages import body, fill, open_store, store_root
 from bench.rounds import Stopwatch, take_turns
-from orbitmq.store.bulk_scan import Chunk, scan_log
-from orbitmq.store.disk import LocalDisk
-from orbitmq.store.layout import survey
-from orbitmq.store.readable_log import ReadableLog
-from orbitmq.store.scan import Seen, walk
-from orbitmq.store.verify import verify
+from orbitmq.platform.disk import LocalDisk
+from orbitmq.store.commitlog.column_scanner import Chunk, scan_log
+from orbitmq.store.commitlog.read_only import ReadOnlyLog
+from orbitmq.store.commitlog.scanner import Seen, walk
+from orbitmq.store.tools.detect_layout import survey
+from orbitmq.store.tools.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,9 +77,9 @@ def _empty_file(settings: Settings) -> list[Figure]:
     ]
 
 
-def _log(root: str) -> ReadableLog:
+def _log(root: str) -> ReadOnlyLog:
     disk = LocalDisk()
-    log = ReadableLog(disk, survey(disk, root).config)
+    log = ReadOnlyLog(disk, survey(disk, root).config)
     log.load()
     return log
 

@@ -11,9 +11,10 @@ from bench.figures import figure
 from bench.machine import GIB
 from bench.messages import BORN_HOST, QUEUES, TOPIC, body, many_properties, open_store
 from bench.rounds import Stopwatch, Timing
+from orbitmq.platform.disk import LocalDisk, LocalMappedFile
+from orbitmq.store import StoredMessage
+from orbitmq.store.background.service import StoreService
 from orbitmq.store.config import FlushDiskType
-from orbitmq.store.disk import LocalDisk, LocalMappedFile
-from orbitmq.store.service import StoreService
 
 if TYPE_CHECKING:
     from bench.figures import Figure, Settings
@@ -110,12 +111,14 @@ async def _append_for(service: StoreService, appenders: int, seconds: float) -> 
         count = 0
         while time.perf_counter() < end:
             stored = store.append(
-                TOPIC,
-                (number + count) % QUEUES,
-                content,
-                held[(number * 31 + count) % len(held)],
-                born_timestamp=store.clock.now_ms(),
-                born_host=BORN_HOST,
+                StoredMessage(
+                    TOPIC,
+                    (number + count) % QUEUES,
+                    content,
+                    held[(number * 31 + count) % len(held)],
+                    born_timestamp=store.clock.now_ms(),
+                    born_host=BORN_HOST,
+                )
             )
             await service.flushed(stored.offset + stored.size)
             count += 1

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeVar
+import random
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from bench.figures import figure
 from bench.machine import GIB, own_memory
 from bench.messages import BORN_HOST, QUEUES, TOPIC, body, many_properties, open_store, store_root
 from bench.rounds import Stopwatch
-from orbitmq.broker.config_writer import ConfigWriter
-from orbitmq.broker.stats import BrokerStats
-from orbitmq.broker.timer import TimerService
-from orbitmq.broker.timer_counts import TimerCounts
+from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.config.persistence import ConfigWriter
+from orbitmq.broker.runtime import BrokerRuntime
+from orbitmq.broker.stats.counters import BrokerStats
+from orbitmq.broker.timer.counts import TimerCounts
+from orbitmq.broker.timer.service import TimerService
+from orbitmq.store import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.figures import Figure, Settings
+    from orbitmq.broker.send.flush_waiters import FlushWaiters
     from orbitmq.store import MessageStore
 
 T = TypeVar("T")
@@ -65,7 +70,11 @@ def _timer(store: MessageStore) -> TimerService:
 
     writer = ConfigWriter(store.disk, store.config.path("config"), run_here)
     counts = TimerCounts(writer, store.clock)
-    timer = TimerService(store, store.clock, BrokerStats(store.clock, "bench"), flushed, run_here, counts)
+    stats = BrokerStats(store.clock, "bench")
+    runtime = BrokerRuntime(
+        BrokerConfig(), store, writer, flushed, cast("FlushWaiters", None), store.clock, random.Random(0), stats
+    )
+    timer = TimerService(runtime, run_here, counts)
     timer.load()
     return timer
 
@@ -77,10 +86,10 @@ def _add(store: MessageStore, timer: TimerService, first: int, last: int) -> Non
     span = (_FURTHEST_HOURS - _NEAREST_HOURS) * _HOUR_MS
     for number in range(first, last):
         due = b"TIMER_DELIVER_MS\x01%d\x02" % (begin + number * _STEP_MS % span)
-        parked = timer.park(properties[number % len(properties)] + due, TOPIC, number % QUEUES)
+        parked = timer.defer(properties[number % len(properties)] + due, TOPIC, number % QUEUES)
         assert parked is not None
         topic, queue_id, own = parked
-        store.append(topic, queue_id, content, own, born_timestamp=begin, born_host=BORN_HOST)
+        store.append(StoredMessage(topic, queue_id, content, own, born_timestamp=begin, born_host=BORN_HOST))
         if number % 1024 == 0:
             _enter(timer)
     _enter(timer)
@@ -88,7 +97,7 @@ def _add(store: MessageStore, timer: TimerService, first: int, last: int) -> Non
 
 def _enter(timer: TimerService) -> None:
     while timer.behind_messages:
-        timer.turn()
+        timer.run_slice()
 
 
 def _disk_space(directory: str) -> float:

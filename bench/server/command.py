@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
+import functools
 import os
 import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -21,11 +23,18 @@ from bench.server import java_load, raw_load
 from bench.server.loads import PLANS, Load, loads
 from bench.server.raw_load import RawLoad
 from bench.server.report import ServerReport
+from bench.server.revision import install
 from bench.server.systems import APACHE, ORBITMQ, start_apache, start_orbitmq
 from bench.server.turns import Turns
 from bench.telling import tell as tell_report
 from peers import apache
 from peers.process import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.server.loads import Plan
+    from bench.server.systems import Server
 
 
 class System(enum.Enum):
@@ -45,10 +54,15 @@ def server(
     system: Annotated[
         list[System] | None, typer.Option(help="Only this system; without it both, side by side.")
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Compare with OrbitMQ at this git revision instead of Apache RocketMQ."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run; its figures say little.")] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Every size, shape and kind of header; takes 1½ hours.")
     ] = False,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each load; 5 without it.")] = None,
     json_to: Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")] = None,
     markdown_to: Annotated[str | None, typer.Option("--markdown", help="Write Markdown to this file.")] = None,
     directory: Annotated[
@@ -66,6 +80,8 @@ def server(
         for load in chosen:
             console.print(load.name, highlight=False)
         return
+    if baseline is not None and system:
+        raise typer.BadParameter("give --baseline or --system, not both")
     if not chosen:
         raise typer.BadParameter(f"no load is called {' or '.join(only or ())}", param_hint="--only")
     if directory is not None and not os.path.isdir(directory):
@@ -73,7 +89,9 @@ def server(
     # Told to end, it cleans up first: the folder may hold gigabytes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        report = _run(chosen, [each for each in System if not system or each in system], size, directory, console)
+        systems = [each for each in System if not system or each in system]
+        plan = PLANS[size] if rounds is None else dataclasses.replace(PLANS[size], rounds=rounds)
+        report = _run(chosen, systems, baseline, plan, size, directory, console)
     except PeerError as error:
         console.print(str(error), highlight=False, markup=False)
         raise typer.Exit(1) from None
@@ -81,10 +99,16 @@ def server(
 
 
 def _run(
-    chosen: list[Load], systems: list[System], size: Size, directory: str | None, console: Console
+    chosen: list[Load],
+    systems: list[System],
+    baseline: str | None,
+    plan: Plan,
+    size: Size,
+    directory: str | None,
+    console: Console,
 ) -> ServerReport:
-    plan, skipped, began = PLANS[size], [], time.monotonic()
-    systems, chosen = list(systems), list(chosen)
+    skipped, began = [], time.monotonic()
+    systems, chosen = [System.ORBITMQ] if baseline is not None else list(systems), list(chosen)
     if System.APACHE in systems and (reason := apache.available()):
         systems.remove(System.APACHE)
         skipped.append(f"{APACHE}: {reason}")
@@ -92,7 +116,6 @@ def _run(
         if any(isinstance(load, kind) for load in chosen) and (reason := unavailable()):
             skipped += [f"{load.name}: {reason}" for load in chosen if isinstance(load, kind)]
             chosen = [load for load in chosen if not isinstance(load, kind)]
-    names = [STARTS[each][0] for each in systems]
 
     def tell(what: str) -> None:
         if sys.stderr.isatty():
@@ -105,13 +128,18 @@ def _run(
                 f"{free_space(root) / GIB:.1f}: give another --dir, or --quick",
                 param_hint="--dir",
             )
-        report = ServerReport(describe_machine(root), size.value, names, skipped, load_average())
+        starts: dict[str, Callable[[Path], Server]] = dict(STARTS[each] for each in systems)
+        if baseline is not None:
+            name = f"{ORBITMQ} at {baseline}"
+            tell(f"{name}: building")
+            package = install(baseline, Path(root) / "baseline")
+            starts[name] = functools.partial(start_orbitmq, name=name, package=package)
+        report = ServerReport(describe_machine(root), size.value, list(starts), skipped, load_average())
         with contextlib.ExitStack() as stack:
             servers = []
-            for each in systems:
-                name, start = STARTS[each]
+            for number, (name, start) in enumerate(starts.items()):
                 tell(f"{name}: starting")
-                servers.append(stack.enter_context(start(Path(root) / each.value)))
+                servers.append(stack.enter_context(start(Path(root) / f"system-{number}")))
                 servers[-1].halt()
             turns = Turns(servers, plan, tell)
             turns.run(chosen)

@@ -173,11 +173,14 @@ def start_orbitmq(
     opened: Callable[[str], None] | None = None,
     patience: float = _START_SECONDS,
     brokers: int = 1,
+    name: str = ORBITMQ,
+    package: Path | None = None,
 ) -> Server:
     """``orbitmq serve``: name server and broker in one process, with these properties in its ``broker.conf``.
 
     ``opened`` is called with the broker's address at the moment when its port is open. Several brokers have a
     process each, and listen ``BROKERS_APART`` from each other; the one that is talked to is the first.
+    ``package`` is a folder with another version of the package, which is run instead of this one under ``name``.
     """
     nameserver_port = free_port()
     others = (BROKERS_APART * number + distance for number in range(1, brokers) for distance in (-2, 0, 1))
@@ -189,10 +192,11 @@ def start_orbitmq(
         command += ["--brokers", str(brokers)]
     if settings:
         command += ["--conf", str(_written(home / "broker.conf", _ORBITMQ_SETTINGS | dict(settings)))]
+    environment = {} if package is None else {"PYTHONPATH": str(package)}
     return _started(
-        ORBITMQ,
+        name,
         [],
-        lambda: PeerProcess("orbitmq serve", command, home=home, environment={}),
+        lambda: PeerProcess("orbitmq serve", command, home=home, environment=environment),
         f"127.0.0.1:{nameserver_port}",
         f"127.0.0.1:{broker_port}",
         home / "data" / "store",

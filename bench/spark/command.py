@@ -22,7 +22,7 @@ from bench.spark import kafka as kafka_peer
 from bench.spark.loads import LOADS, PLANS, Load, Plan, asked
 from bench.spark.systems import KAFKA, Answer, System, kafka, orbitmq
 from bench.telling import tell as tell_report
-from orbitmq.protocol.record import HEADS
+from orbitmq.protocol.message.record import HEADS
 from peers.process import PeerError
 
 if TYPE_CHECKING:

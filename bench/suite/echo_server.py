@@ -11,7 +11,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, cast
 
-from orbitmq.remoting.loops import run
+from orbitmq.platform.event_loop import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""OrbitMQ: a message queue that is RocketMQ at every seam, written in Python.
+"""OrbitMQ: Apache RocketMQ's protocol, storage formats and client API in Python.
 
-``Producer``, ``TransactionProducer``, ``Consumer``, ``SimpleConsumer`` and ``LitePullConsumer`` are for plain code;
-``orbitmq.aio`` has the same for asyncio.
+``Producer``, ``TransactionProducer``, ``Consumer``, ``SimpleConsumer`` and ``LitePullConsumer`` block until a call
+is done; ``orbitmq.aio`` has the same names for asyncio.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from orbitmq.client.consume_result import ConsumeResult
+    from orbitmq.client.consumer.allocate_strategy import (
+        AllocateAveragely,
+        AllocateAveragelyByCircle,
+        AllocateByConfig,
+        AllocateByMachineRoom,
+        AllocateConsistentHash,
+        AllocateMachineRoomNearby,
+    )
+    from orbitmq.client.consumer.result import ConsumeResult
     from orbitmq.client.errors import (
         BrokerError,
         CannotReplyError,
@@ -25,18 +33,30 @@ if TYPE_CHECKING:
         SendTimeoutError,
         TooManySendsError,
     )
-    from orbitmq.client.messages import Message, Receipt, ReceivedMessage, SendStatus
-    from orbitmq.client.popped_message import PoppedMessage
-    from orbitmq.client.request_reply import create_reply
-    from orbitmq.client.sync_consumer import Consumer
-    from orbitmq.client.sync_lite_pull import LitePullConsumer
-    from orbitmq.client.sync_producer import Producer
-    from orbitmq.client.sync_simple_consumer import SimpleConsumer
-    from orbitmq.client.sync_transaction import Transaction, TransactionProducer
-    from orbitmq.client.transaction import TransactionReceipt, TransactionState
+    from orbitmq.client.message import Message, Receipt, ReceivedMessage, SendStatus
+    from orbitmq.client.producer.batch import PartlySentError
+    from orbitmq.client.producer.latency_fault import LADDER_4_9, LADDER_5
+    from orbitmq.client.producer.queue_selector import by_hash, by_random
+    from orbitmq.client.producer.request_reply import create_reply
+    from orbitmq.client.simple.popped_message import PoppedMessage
+    from orbitmq.client.sync.consumer import Consumer
+    from orbitmq.client.sync.lite_pull import LitePullConsumer
+    from orbitmq.client.sync.producer import Producer
+    from orbitmq.client.sync.simple import SimpleConsumer
+    from orbitmq.client.sync.trace import trace_message
+    from orbitmq.client.sync.transaction import Transaction, TransactionProducer
+    from orbitmq.client.transaction.transaction import TransactionReceipt, TransactionState
     from orbitmq.protocol.bodies import MessageQueue
 
 __all__ = [
+    "LADDER_4_9",
+    "LADDER_5",
+    "AllocateAveragely",
+    "AllocateAveragelyByCircle",
+    "AllocateByConfig",
+    "AllocateByMachineRoom",
+    "AllocateConsistentHash",
+    "AllocateMachineRoomNearby",
     "BrokerError",
     "CannotReplyError",
     "ConsumeResult",
@@ -49,6 +69,7 @@ __all__ = [
     "NoRouteError",
     "NotRunningError",
     "OrbitMQError",
+    "PartlySentError",
     "PoppedMessage",
     "Producer",
     "Receipt",
@@ -63,35 +84,50 @@ __all__ = [
     "TransactionProducer",
     "TransactionReceipt",
     "TransactionState",
+    "by_hash",
+    "by_random",
     "create_reply",
+    "trace_message",
 ]
 
-_HOMES = {
-    "Consumer": "orbitmq.client.sync_consumer",
-    "ConsumeResult": "orbitmq.client.consume_result",
-    "LitePullConsumer": "orbitmq.client.sync_lite_pull",
-    "Message": "orbitmq.client.messages",
+_MODULES = {
+    "AllocateAveragely": "orbitmq.client.consumer.allocate_strategy",
+    "AllocateAveragelyByCircle": "orbitmq.client.consumer.allocate_strategy",
+    "AllocateByConfig": "orbitmq.client.consumer.allocate_strategy",
+    "AllocateByMachineRoom": "orbitmq.client.consumer.allocate_strategy",
+    "AllocateConsistentHash": "orbitmq.client.consumer.allocate_strategy",
+    "AllocateMachineRoomNearby": "orbitmq.client.consumer.allocate_strategy",
+    "Consumer": "orbitmq.client.sync.consumer",
+    "ConsumeResult": "orbitmq.client.consumer.result",
+    "LitePullConsumer": "orbitmq.client.sync.lite_pull",
+    "Message": "orbitmq.client.message",
     "MessageQueue": "orbitmq.protocol.bodies",
-    "PoppedMessage": "orbitmq.client.popped_message",
-    "Producer": "orbitmq.client.sync_producer",
-    "ReceivedMessage": "orbitmq.client.messages",
-    "Receipt": "orbitmq.client.messages",
-    "SendStatus": "orbitmq.client.messages",
-    "SimpleConsumer": "orbitmq.client.sync_simple_consumer",
-    "Transaction": "orbitmq.client.sync_transaction",
-    "TransactionProducer": "orbitmq.client.sync_transaction",
-    "TransactionReceipt": "orbitmq.client.transaction",
-    "TransactionState": "orbitmq.client.transaction",
-    "create_reply": "orbitmq.client.request_reply",
+    "LADDER_4_9": "orbitmq.client.producer.latency_fault",
+    "LADDER_5": "orbitmq.client.producer.latency_fault",
+    "PartlySentError": "orbitmq.client.producer.batch",
+    "PoppedMessage": "orbitmq.client.simple.popped_message",
+    "Producer": "orbitmq.client.sync.producer",
+    "ReceivedMessage": "orbitmq.client.message",
+    "Receipt": "orbitmq.client.message",
+    "SendStatus": "orbitmq.client.message",
+    "SimpleConsumer": "orbitmq.client.sync.simple",
+    "Transaction": "orbitmq.client.sync.transaction",
+    "TransactionProducer": "orbitmq.client.sync.transaction",
+    "TransactionReceipt": "orbitmq.client.transaction.transaction",
+    "TransactionState": "orbitmq.client.transaction.transaction",
+    "by_hash": "orbitmq.client.producer.queue_selector",
+    "by_random": "orbitmq.client.producer.queue_selector",
+    "create_reply": "orbitmq.client.producer.request_reply",
+    "trace_message": "orbitmq.client.sync.trace",
 }
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when somebody asks: a server, a tool or a test run need not wait for the client.
+    # Lazy: a server, a tool or a test run does not load the client.
     if name not in __all__:
         raise AttributeError(f"module 'orbitmq' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
 
-    value = getattr(import_module(_HOMES.get(name, "orbitmq.client.errors")), name)
+    value = getattr(import_module(_MODULES.get(name, "orbitmq.client.errors")), name)
     globals()[name] = value
     return value

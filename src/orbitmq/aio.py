@@ -1,7 +1,14 @@
-"""The client for asyncio: the names of ``orbitmq``, with verbs that are awaited."""
+"""Client API for asyncio: the names of ``orbitmq``, with coroutine methods."""
 
-from orbitmq.client.consume_result import ConsumeResult
-from orbitmq.client.consumer import Consumer
+from orbitmq.client.consumer.allocate_strategy import (
+    AllocateAveragely,
+    AllocateAveragelyByCircle,
+    AllocateByConfig,
+    AllocateByMachineRoom,
+    AllocateConsistentHash,
+    AllocateMachineRoomNearby,
+)
+from orbitmq.client.consumer.result import ConsumeResult
 from orbitmq.client.errors import (
     BrokerError,
     CannotReplyError,
@@ -15,17 +22,30 @@ from orbitmq.client.errors import (
     SendTimeoutError,
     TooManySendsError,
 )
-from orbitmq.client.lite_pull import LitePullConsumer
-from orbitmq.client.messages import Message, Receipt, ReceivedMessage, SendStatus
-from orbitmq.client.popped_message import PoppedMessage
-from orbitmq.client.producer import Producer
-from orbitmq.client.request_reply import create_reply
-from orbitmq.client.simple_consumer import SimpleConsumer
-from orbitmq.client.transaction import Transaction, TransactionReceipt, TransactionState
-from orbitmq.client.transaction_producer import TransactionProducer
+from orbitmq.client.lite_pull.consumer import LitePullConsumer
+from orbitmq.client.message import Message, Receipt, ReceivedMessage, SendStatus
+from orbitmq.client.producer.batch import PartlySentError
+from orbitmq.client.producer.latency_fault import LADDER_4_9, LADDER_5
+from orbitmq.client.producer.producer import Producer
+from orbitmq.client.producer.queue_selector import by_hash, by_random
+from orbitmq.client.producer.request_reply import create_reply
+from orbitmq.client.push.consumer import Consumer
+from orbitmq.client.simple.consumer import SimpleConsumer
+from orbitmq.client.simple.popped_message import PoppedMessage
+from orbitmq.client.trace.query import trace_message
+from orbitmq.client.transaction.producer import TransactionProducer
+from orbitmq.client.transaction.transaction import Transaction, TransactionReceipt, TransactionState
 from orbitmq.protocol.bodies import MessageQueue
 
 __all__ = [
+    "LADDER_4_9",
+    "LADDER_5",
+    "AllocateAveragely",
+    "AllocateAveragelyByCircle",
+    "AllocateByConfig",
+    "AllocateByMachineRoom",
+    "AllocateConsistentHash",
+    "AllocateMachineRoomNearby",
     "BrokerError",
     "CannotReplyError",
     "ConsumeResult",
@@ -38,6 +58,7 @@ __all__ = [
     "NoRouteError",
     "NotRunningError",
     "OrbitMQError",
+    "PartlySentError",
     "PoppedMessage",
     "Producer",
     "Receipt",
@@ -52,5 +73,8 @@ __all__ = [
     "TransactionProducer",
     "TransactionReceipt",
     "TransactionState",
+    "by_hash",
+    "by_random",
     "create_reply",
+    "trace_message",
 ]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from documented import ROOT, Example, examples, examples_of
 from orbitmq import LitePullConsumer, Message
+from support.cli.documentation import ROOT, Example, examples, examples_of
 
 if TYPE_CHECKING:
     from pathlib import Path

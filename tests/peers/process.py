@@ -64,6 +64,11 @@ class PeerProcess:
         return self._process.poll() is None
 
     @property
+    def exit_code(self) -> int | None:
+        """Of a process that has ended; negative if a signal ended it."""
+        return self._process.poll()
+
+    @property
     def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         """The process's standard input and output, of a process started for a conversation."""
         assert self._process.stdin is not None

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orbitmq.spark.spark_session import session, unavailable
+from orbitmq.spark.sessions.session import session, unavailable
 from peers.process import RUNNING
-from spark_ends import SHORT_LIFE, server
+from support.spark.spark_harness import SHORT_LIFE, server
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

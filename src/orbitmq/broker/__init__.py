@@ -1,12 +1,12 @@
-"""The broker: RocketMQ's server of messages, on one event loop.
+"""The broker: a RocketMQ message broker on one event loop.
 
-One module per capability, each with a processor that is registered for its request codes; ``server`` puts them
-together. Files belong to ``store``, sockets to ``remoting``, bytes to ``protocol``: here they meet. What a tool
-shows of a broker, and what a client does with its answers, does not belong here.
+One package per capability, each with the processors of its request codes; ``broker.py`` composes them. Files belong
+to ``store``, sockets to ``remoting``, encodings to ``protocol``. What tools display and how clients react is not
+part of this package.
 """
 
-from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.server import Broker
-from orbitmq.broker.settings import BrokerSettings, load_settings
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.config.loader import BrokerSettings, load_settings
 
 __all__ = ["Broker", "BrokerConfig", "BrokerSettings", "load_settings"]

@@ -1,4 +1,4 @@
-"""What the ``orbitmq`` command runs: the verb that is typed is loaded, and nothing else."""
+"""Entry point of the ``orbitmq`` command: loads the code of the verb on the command line and no other."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from orbitmq.cli.collecting import start_quietly
-from orbitmq.cli.server_options import plain_arguments
+from orbitmq.cli.server.gc_tuning import disable_gc_for_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,56 +14,50 @@ if TYPE_CHECKING:
     import typer
 
 VERBS = {
-    "quickstart": "orbitmq.cli.quickstart:quickstart",
-    "serve": "orbitmq.cli.serve:serve",
-    "send": "orbitmq.cli.send:send",
-    "tail": "orbitmq.cli.tail:tail",
-    "find": "orbitmq.cli.find:find",
-    "trace": "orbitmq.cli.trace:trace",
-    "nameserver": "orbitmq.cli.nameserver:nameserver",
-    "broker": "orbitmq.cli.broker:broker",
-    "store": "orbitmq.cli.store:store_app",
+    "quickstart": "orbitmq.cli.quickstart.command:quickstart",
+    "serve": "orbitmq.cli.server.serve:main",
+    "send": "orbitmq.cli.messages.send:send",
+    "tail": "orbitmq.cli.messages.tail:tail",
+    "find": "orbitmq.cli.messages.find:find",
+    "trace": "orbitmq.cli.messages.trace:trace",
+    "nameserver": "orbitmq.cli.server.nameserver:main",
+    "broker": "orbitmq.cli.server.broker:main",
+    "store": "orbitmq.cli.store.app:store_app",
     "outbox": "orbitmq.cli.outbox:outbox_app",
-    "pipeline": "orbitmq.cli.pipeline:pipeline_app",
-    "sql": "orbitmq.cli.sql:sql",
-    "bench": "orbitmq.cli.bench:bench_app",
+    "pipeline": "orbitmq.cli.pipeline.app:pipeline_app",
+    "sql": "orbitmq.cli.sql.command:sql",
+    "bench": "orbitmq.cli.bench.command:bench_app",
 }
-"""What is behind each verb. A broker need not wait for the code that verifies stores, nor the other way round."""
+"""Module and name of the code behind each verb, imported when the verb is used: a broker does not import the
+verification of stores, and the other way round."""
 
-SERVERS = frozenset({"serve", "nameserver", "broker"})
-"""Verbs that start without Typer where they can."""
+SERVERS = {
+    "serve": "Run a name server and one or more brokers until Ctrl-C: a whole cluster on this machine.",
+    "nameserver": "Run a name server: brokers register with it, clients find brokers through it.",
+    "broker": "Run a broker: it stores messages and serves producers, consumers and tools.",
+}
+"""Verbs that run a server, with their one-line help. They parse their own arguments, without Typer."""
 
 
 def app_with(verbs: Iterable[str]) -> typer.Typer:
-    """The command, with these verbs."""
-    from orbitmq.cli.root import make_app  # noqa: PLC0415 - most of the time that a server takes to start
+    """The Typer application with these verbs."""
+    from orbitmq.cli.root import make_app  # noqa: PLC0415 - takes longer to import than a server takes to start
 
-    return make_app((verb, VERBS[verb]) for verb in verbs)
+    return make_app({verb: VERBS[verb] for verb in verbs}, SERVERS)
 
 
 def main() -> None:
-    """What the ``orbitmq`` command runs."""
-    typed = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    if typed in SERVERS and sys.argv[1] == typed and run_plainly(typed, sys.argv[2:]):
-        return
-    # A word that is no verb gets the list of those there are.
-    app_with([typed] if typed in VERBS else VERBS)()
+    """Run the command line of this process."""
+    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if verb in SERVERS and sys.argv[1] == verb:
+        disable_gc_for_start()
+        run_server(verb, sys.argv[2:])
+    else:
+        # All verbs for an unknown one, so that the error can list them.
+        app_with([verb] if verb in VERBS else VERBS)()
 
 
-def run_plainly(verb: str, words: Sequence[str]) -> bool:
-    """Run a server; False if its command line is for Typer."""
-    start_quietly()
+def run_server(verb: str, arguments: Sequence[str]) -> None:
+    """Run a server command until it ends. Raises SystemExit with a code other than 0 if it fails."""
     module, name = VERBS[verb].split(":")
-    action = getattr(importlib.import_module(module), name)
-    arguments = plain_arguments(action, words)
-    if arguments is None:
-        return False
-    try:
-        action(**arguments)
-    except RuntimeError as error:
-        from typer import Exit  # noqa: PLC0415
-
-        if not isinstance(error, Exit):
-            raise
-        sys.exit(error.exit_code)
-    return True
+    getattr(importlib.import_module(module), name)(arguments)

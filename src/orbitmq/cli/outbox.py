@@ -1,15 +1,15 @@
-"""``orbitmq outbox``: the relay of a table of messages as a program of its own, and what waits in the table."""
+"""``orbitmq outbox``: the relay of an outbox table as a process of its own, and the backlog of the table."""
 
 import dataclasses
 from typing import Annotated
 
 import typer
 
-from orbitmq.cli.console import for_people, print_json_line
-from orbitmq.cli.reaching import DEFAULT_NAME_SERVER, NameServers, client_errors
+from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers, client_errors
+from orbitmq.cli.output import for_people, print_json_line
 
 outbox_app = typer.Typer(
-    help="Messages written in the transactions of a database, and sent from there.", no_args_is_help=True
+    help="Transactional outbox: send messages that were written in database transactions.", no_args_is_help=True
 )
 
 Url = Annotated[
@@ -17,11 +17,11 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="ORBITMQ_OUTBOX_URL",
-        help="The database as SQLAlchemy names it, such as postgresql+psycopg://user@host/shop.",
+        help="SQLAlchemy URL of the database, such as postgresql+psycopg://user@host/shop.",
     ),
 ]
-Table = Annotated[str, typer.Option(help="The name of the outbox table.")]
-Schema = Annotated[str | None, typer.Option(help="The schema of the table.")]
+Table = Annotated[str, typer.Option(help="Name of the outbox table.")]
+Schema = Annotated[str | None, typer.Option(help="Schema of the outbox table.")]
 
 DEFAULT_TABLE = "orbitmq_outbox"
 
@@ -33,20 +33,20 @@ def relay(
     table: Table = DEFAULT_TABLE,
     schema: Schema = None,
     create_table: Annotated[
-        bool, typer.Option("--create-table", help="Make the table if it is not there.")
+        bool, typer.Option("--create-table", help="Create the table if it does not exist.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="How many messages are taken at a time.")] = 100,
-    poll: Annotated[float, typer.Option(help="Seconds between looks while there is nothing to send.")] = 1.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of messages claimed at a time.")] = 100,
+    poll: Annotated[float, typer.Option(help="Seconds between polls while the table is empty.")] = 1.0,
     lease: Annotated[
-        float, typer.Option(help="Seconds after which another relay takes what this one took.")
+        float, typer.Option(help="Seconds after which another relay may claim the messages of this one.")
     ] = 60.0,
     any_order: Annotated[
-        bool, typer.Option("--any-order", help="Do not keep the order of messages with the same sharding key.")
+        bool, typer.Option("--any-order", help="Send messages with the same sharding key in any order.")
     ] = False,
 ) -> None:
-    """Send what is in the outbox, until Ctrl-C or SIGTERM. Several relays of one table work side by side."""
+    """Send the messages of the outbox until Ctrl-C or SIGTERM. Several relays can share one table."""
     with client_errors():
-        from orbitmq.outbox import run_relay  # noqa: PLC0415 - help texts do without the client
+        from orbitmq.outbox import run_relay  # noqa: PLC0415 - not imported for help texts
 
         run_relay(
             url,
@@ -66,17 +66,17 @@ def status(
     url: Url,
     table: Table = DEFAULT_TABLE,
     schema: Schema = None,
-    json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """How many messages wait to be sent, and how many of them have failed."""
+    """Print the number of unsent messages, and how many of them have failed."""
     with client_errors():
         from orbitmq.outbox import backlog_of  # noqa: PLC0415
 
         backlog = backlog_of(url, table=table, schema=schema)
-    told = dataclasses.asdict(backlog)
+    counts = dataclasses.asdict(backlog)
     if json:
-        print_json_line(told)
+        print_json_line(counts)
         return
     console = for_people()
-    for name, value in told.items():
+    for name, value in counts.items():
         console.print(f"{name.replace('_', ' '):16} {value}")

@@ -1,36 +1,45 @@
-"""The command as Typer reads it: its own options, and the verbs that are asked for."""
+"""The Typer application: global options and the verbs."""
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from orbitmq import __version__
-from orbitmq.cli.server_options import for_typer
+
+SUMMARY = "OrbitMQ: a message queue that speaks RocketMQ's protocol, formats and tools."
 
 
-def make_app(verbs: Iterable[tuple[str, str]]) -> typer.Typer:
-    """The command, with verbs of which each is told where its action is."""
-    app = typer.Typer(
-        name="orbitmq",
-        help="OrbitMQ: a message queue that is RocketMQ at every seam.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-    )
+def make_app(verbs: Mapping[str, str], servers: Mapping[str, str]) -> typer.Typer:
+    """The application with these verbs, each given as ``module:name``.
+
+    Those in ``servers``, where their one-line help is, get their arguments unparsed: they have their own parser.
+    """
+    app = typer.Typer(name="orbitmq", help=SUMMARY, no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(options)
-    for verb, place in verbs:
-        module, name = place.split(":")
+    for verb, location in verbs.items():
+        module, name = location.split(":")
         action: Any = getattr(importlib.import_module(module), name)
         if isinstance(action, typer.Typer):
             app.add_typer(action, name=verb)
+        elif verb in servers:
+            _add_server(app, verb, action, servers[verb])
         else:
-            app.command(verb)(for_typer(action))
+            app.command(verb)(action)
     return app
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _add_server(app: typer.Typer, verb: str, action: Any, summary: str) -> None:
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+    @app.command(verb, help=summary, context_settings=settings)
+    def run(context: typer.Context) -> None:
+        action(context.args)
+
+
+def _show_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"orbitmq {__version__}")
         raise typer.Exit
 
@@ -38,7 +47,7 @@ def _show_version(asked: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """OrbitMQ: a message queue that is RocketMQ at every seam."""
+    """OrbitMQ: a message queue that speaks RocketMQ's protocol, formats and tools."""

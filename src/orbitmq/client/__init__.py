@@ -1,5 +1,5 @@
-"""The client: producers and consumers for OrbitMQ and Apache RocketMQ, asyncio inside.
+"""Client: producers and consumers for OrbitMQ and Apache RocketMQ, built on asyncio.
 
-Here belongs what an application does with a cluster. What an operator does belongs to ``admin``, how bytes travel
-to ``remoting``. Nothing here knows a broker from the inside.
+What an application does with a cluster belongs here; operations belong to ``admin``, the transport to ``remoting``.
+Nothing here imports a broker.
 """

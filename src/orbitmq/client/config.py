@@ -1,21 +1,21 @@
-"""How a client presents itself and how often it does what: RocketMQ's ``ClientConfig``, in seconds."""
+"""Options shared by all clients: RocketMQ's ``ClientConfig``, with times in seconds."""
 
 from __future__ import annotations
 
 import dataclasses
 import ipaddress
 import os
-import random
 import re
 import socket
-import time
 from typing import TYPE_CHECKING, TypedDict
 
 from orbitmq.client.errors import InvalidMessageError
-from orbitmq.protocol.message_id import UniqueIdFactory
+from orbitmq.platform.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock
+from orbitmq.protocol.message.message_id import UniqueIdFactory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from random import Random
 
     from orbitmq.remoting import ClientTls
 
@@ -26,10 +26,10 @@ _INSTANCE_ADDRESS = re.compile(r"MQ_INST_\w+_\w+\.")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What producers and consumers share. Times are seconds."""
+    """Options of producers and consumers alike. Times are seconds."""
 
     name_servers: tuple[str, ...]
-    """``host:port`` of each; all know the same, and the first that answers is asked."""
+    """``host:port`` of each. All hold the same routes; the client uses the first that responds."""
     client_ip: str = ""
     instance_name: str = DEFAULT_INSTANCE
     """Clients with one instance name share connections. ``DEFAULT`` is made unique, except when broadcasting."""
@@ -43,12 +43,16 @@ class ClientConfig:
     """Send to the port two below the brokers' main one."""
     use_heartbeat_v2: bool = False
     enable_trace: bool = False
-    """Whether it is written down what is done with each message, for `orbitmq trace` and RocketMQ's tools."""
+    """Record traces of sends and consumption, for `orbitmq trace` and RocketMQ's tools."""
     trace_topic: str = ""
-    """Where to. Empty: ``RMQ_SYS_TRACE_TOPIC``, which brokers have with ``traceTopicEnable``."""
+    """Topic of the traces. Empty: ``RMQ_SYS_TRACE_TOPIC``, which brokers create with ``traceTopicEnable``."""
     trace_msg_batch_num: int = 10
-    """So many sends or calls of handlers are told of in one message, up to 20."""
+    """Number of sends or handler calls in one trace message, up to 20."""
     tls: ClientTls | None = None
+    clock: Clock = dataclasses.field(default=SYSTEM_CLOCK, compare=False, repr=False)
+    """Source of time, for tests and simulations. Timeouts follow the event loop's own time."""
+    random: Random = dataclasses.field(default=SYSTEM_RANDOM, compare=False, repr=False)
+    """Source of randomness: message ids, the first queue of a producer, the choice among brokers."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -64,40 +68,45 @@ class ClientConfig:
         if not self.namespace:
             object.__setattr__(self, "namespace", _namespace_in(self.name_servers))
 
+    @property
+    def own_instance_name(self) -> str:
+        """``instance_name``; for ``DEFAULT``, one that no other client has."""
+        return unique_instance_name(self.random) if self.instance_name == DEFAULT_INSTANCE else self.instance_name
+
     def client_id(self, instance_name: str) -> str:
-        """``ip@instance``, with the unit behind it if there is one."""
+        """``ip@instance``, followed by ``@unit`` if there is one."""
         unit = f"@{self.unit_name}" if self.unit_name else ""
         return f"{self.client_ip or local_address()}@{instance_name}{unit}"
 
 
 def name_server_list(given: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Name servers from ``host:port;host:port``, a list of them, or the environment's NAMESRV_ADDR."""
+    """Name servers from ``host:port;host:port``, a list of them, or the environment variable NAMESRV_ADDR."""
     if given is None:
         given = os.environ.get("NAMESRV_ADDR", "")
     parts = given.split(";") if isinstance(given, str) else list(given)
     found = tuple(part.strip().removeprefix("http://").rpartition("/")[2] for part in parts if part.strip())
     if not found:
         raise InvalidMessageError(
-            'no name server is given: say "host:port", several separated by ";", or set NAMESRV_ADDR'
+            'no name server is given: pass "host:port", several separated by ";", or set NAMESRV_ADDR'
         )
     return found
 
 
 def _namespace_in(name_servers: tuple[str, ...]) -> str:
-    """The namespace that the address of a cloud instance, ``MQ_INST_1_x.region.example:80``, stands for."""
+    """The namespace in the address of a cloud instance: ``MQ_INST_1_x`` of ``MQ_INST_1_x.region.example:80``."""
     for address in name_servers:
         if _INSTANCE_ADDRESS.match(address):
             return address.partition(".")[0]
     return ""
 
 
-def unique_instance_name() -> str:
-    """What Java makes of ``DEFAULT``: no two clients on a machine have the same."""
-    return f"{os.getpid()}#{time.monotonic_ns()}"
+def unique_instance_name(random: Random = SYSTEM_RANDOM) -> str:
+    """Instance name for ``DEFAULT``, in the form of the Java client: unique on this machine."""
+    return f"{os.getpid()}#{random.getrandbits(62)}"
 
 
 def local_address() -> str:
-    """An address of this machine other than loopback, if it has one."""
+    """IP address of this machine: not loopback, if it has another one."""
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         # Connecting a datagram socket sends nothing; it only chooses the interface.
@@ -110,18 +119,18 @@ def local_address() -> str:
 
 
 def unique_ids_for(config: ClientConfig) -> UniqueIdFactory:
-    """Ids that no other client makes."""
+    """Factory of message ids that no other client generates."""
     address = config.client_ip or local_address()
     try:
         packed = ipaddress.ip_address(address).packed
     except ValueError:
-        # A client may call itself by a name, but an id has room for an address only.
+        # ``client_ip`` may be a name, but an id has room for an address only.
         packed = ipaddress.ip_address(local_address()).packed
-    return UniqueIdFactory(packed, os.getpid(), random.getrandbits(32), lambda: time.time_ns() // 1_000_000)
+    return UniqueIdFactory(packed, os.getpid(), config.random.getrandbits(32), config.clock.now_ms)
 
 
 class ClientOptions(TypedDict, total=False):
-    """The fields of ``ClientConfig`` that producers and consumers take as keywords."""
+    """Keywords of producers and consumers: the fields of ``ClientConfig``."""
 
     client_ip: str
     instance_name: str
@@ -137,3 +146,5 @@ class ClientOptions(TypedDict, total=False):
     trace_topic: str
     trace_msg_batch_num: int
     tls: ClientTls | None
+    clock: Clock
+    random: Random

@@ -1,4 +1,4 @@
-"""What can go wrong for a user of the client, as one small tree. Every message says what to do about it."""
+"""Exceptions of the client. Each message says what to do about the problem."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
 
 
 class OrbitMQError(Exception):
-    """Something asked of the message queue was not done."""
+    """Base class of the client's exceptions."""
 
 
 class InvalidMessageError(OrbitMQError, ValueError):
-    """A message, a name or an option cannot be what it is; nothing was sent."""
+    """A message, a name or an option is invalid. Nothing was sent."""
 
 
 class NotRunningError(OrbitMQError):
-    """A producer or consumer is not started, is closed, or belongs to another process or loop."""
+    """A producer or consumer is not started, closed, or belongs to another process or event loop."""
 
 
 class NoNameServerError(OrbitMQError):
-    """No name server could be asked."""
+    """No name server responds."""
 
 
 class NoRouteError(OrbitMQError):
@@ -37,37 +37,39 @@ class NoRouteError(OrbitMQError):
 
 
 class BrokerError(OrbitMQError):
-    """A broker refused a request. ``code`` is RocketMQ's response code, ``remark`` what it said."""
+    """A broker refused a request. ``code`` is RocketMQ's response code, ``remark`` the reason."""
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
-        super().__init__(f"the broker {address} refused it with code {code}: {remark or 'no reason was given'}")
+        super().__init__(
+            f"the broker {address} refused the request with code {code}: {remark or 'no reason given'}"
+        )
         self.code = code
         self.remark = remark
         self.address = address
 
 
 class SendError(OrbitMQError):
-    """A message was not sent, or nobody knows whether it was. ``__cause__`` is what happened last."""
+    """A message was not sent, or its outcome is unknown. ``__cause__`` is the error of the last attempt."""
 
 
 class SendTimeoutError(SendError, TimeoutError):
-    """The time for sending a message was up. It may have been stored all the same."""
+    """A send timed out. The broker may have stored the message nevertheless."""
 
 
 class TooManySendsError(SendError):
-    """More messages wait to be sent than is allowed: send slower, or allow more."""
+    """Too many messages are in flight: send slower, or raise the limit."""
 
 
 class RequestTimeoutError(OrbitMQError, TimeoutError):
-    """A request was sent, and no reply came in time. It may have been worked on all the same."""
+    """A request was sent, but no reply arrived in time. A consumer may have processed it nevertheless."""
 
     code = 10006
-    """What Java's clients call it."""
+    """The code of Java's clients for this error."""
 
     def __init__(self, topic: str, seconds: float) -> None:
         super().__init__(
-            f"the request to {topic!r} was sent, but no reply came within {seconds:g} s: does somebody consume the "
-            "topic and reply?"
+            f"the request to {topic!r} was sent, but no reply arrived within {seconds:g} s: does a consumer of "
+            "the topic reply?"
         )
         self.topic = topic
         self.seconds = seconds
@@ -77,22 +79,22 @@ class RequestTimeoutError(OrbitMQError, TimeoutError):
 
 
 class CannotReplyError(InvalidMessageError):
-    """There can be no reply to a message."""
+    """A message cannot be replied to."""
 
     code = 10007
-    """What Java's clients call it."""
+    """The code of Java's clients for this error."""
 
 
 class OffsetsLostError(OrbitMQError):
-    """Messages of a range of a queue are not there any more; ``first`` is the first of them.
+    """Messages of a range of a queue no longer exist; ``first`` is the offset of the first missing one.
 
-    What can be read of the range goes on at ``next_readable``, which is the range's end if nothing can.
+    ``next_readable`` is the offset behind the gap, or the end of the range if nothing follows.
     """
 
     def __init__(self, queue: MessageQueue, first: int, next_readable: int, why: str) -> None:
         super().__init__(
             f"the offsets {first} to {next_readable - 1} of queue {queue.queue_id} of {queue.topic!r} on "
-            f"{queue.broker_name} are not there any more: {why}"
+            f"{queue.broker_name} no longer exist: {why}"
         )
         self.queue = queue
         self.first = first
@@ -100,5 +102,5 @@ class OffsetsLostError(OrbitMQError):
         self.why = why
 
     def __reduce__(self) -> tuple[type[OffsetsLostError], tuple[MessageQueue, int, int, str]]:
-        # Between processes it has to arrive with what it says.
+        # Pickled between processes with all attributes.
         return type(self), (self.queue, self.first, self.next_readable, self.why)

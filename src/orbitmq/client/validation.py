@@ -1,4 +1,4 @@
-"""What a topic, a group and a message may be: RocketMQ's own limits, checked before anything is sent."""
+"""Validation of topics, groups and messages against RocketMQ's limits, before anything is sent."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 from typing import TYPE_CHECKING
 
 from orbitmq.client.errors import InvalidMessageError
-from orbitmq.client.messages import Message
-from orbitmq.protocol import property_names as names
+from orbitmq.client.message import Message
+from orbitmq.protocol.message import property_names as names
+from orbitmq.protocol.message.record import MAX_PROPERTIES_SIZE
 from orbitmq.protocol.names import (
     DEFAULT_PRODUCER_GROUP,
     MAX_GROUP_LENGTH,
     MAX_TOPIC_LENGTH,
     TOPICS_CLOSED_TO_CLIENTS,
 )
-from orbitmq.protocol.record import MAX_PROPERTIES_SIZE
 
 if TYPE_CHECKING:
     from orbitmq.protocol.bodies import MessageQueue
@@ -25,9 +25,9 @@ _LETTERS = "letters, digits, and the characters _ - % |"
 
 
 def check_topic(topic: str) -> None:
-    """Raise InvalidMessageError for what no topic can be called."""
+    """Raise InvalidMessageError for an invalid topic name."""
     if not topic or not topic.strip():
-        raise InvalidMessageError("a message needs a topic: the one given is blank")
+        raise InvalidMessageError("a message needs a topic: the given one is blank")
     if len(topic) > MAX_TOPIC_LENGTH:
         raise InvalidMessageError(
             f"the topic {topic[:20]}… has {len(topic)} characters: at most {MAX_TOPIC_LENGTH} are allowed"
@@ -44,9 +44,9 @@ def check_topic_to_send(topic: str) -> None:
 
 
 def check_group(group: str) -> None:
-    """Raise InvalidMessageError for what no group can be called."""
+    """Raise InvalidMessageError for an invalid group name."""
     if not group or not group.strip():
-        raise InvalidMessageError("a group needs a name: the one given is blank")
+        raise InvalidMessageError("a group needs a name: the given one is blank")
     if len(group) > MAX_GROUP_LENGTH:
         raise InvalidMessageError(
             f"the group {group[:20]}… has {len(group)} characters: at most {MAX_GROUP_LENGTH} are allowed"
@@ -56,22 +56,22 @@ def check_group(group: str) -> None:
 
 
 def check_producer_group(group: str) -> None:
-    """Raise InvalidMessageError for a group that no producer may have."""
+    """Raise InvalidMessageError for a group name that producers cannot use."""
     check_group(group)
     if group == DEFAULT_PRODUCER_GROUP:
         raise InvalidMessageError(f"a producer's group cannot be {DEFAULT_PRODUCER_GROUP}: choose another name")
 
 
-def check_message(message: Message, most_bytes: int) -> None:
-    """Raise InvalidMessageError for a message that no broker would take. The topic is checked apart from it."""
+def check_message(message: Message, max_bytes: int) -> None:
+    """Raise InvalidMessageError for a message that brokers reject. The topic is validated separately."""
     if not isinstance(message, Message):
-        raise InvalidMessageError(f"a Message can be sent, but this is {type(message).__name__}")
+        raise InvalidMessageError(f"expected a Message, not {type(message).__name__}")
     size = len(message.body)
     if not size:
-        raise InvalidMessageError("the body of the message is empty: a broker takes none without one")
-    if size > most_bytes:
+        raise InvalidMessageError("the body of the message is empty: brokers reject empty messages")
+    if size > max_bytes:
         raise InvalidMessageError(
-            f"the body of the message has {size} bytes: at most {most_bytes} are allowed (max_message_size)"
+            f"the body of the message has {size} bytes: at most {max_bytes} are allowed (max_message_size)"
         )
     queues = message.properties.get(names.INNER_MULTI_DISPATCH)
     if queues is not None and os.sep in queues:
@@ -81,14 +81,14 @@ def check_message(message: Message, most_bytes: int) -> None:
 
 
 def check_properties_size(size: int) -> None:
-    """Raise InvalidMessageError for properties that do not fit a record."""
+    """Raise InvalidMessageError for properties that do not fit into a record."""
     if size > MAX_PROPERTIES_SIZE:
         raise InvalidMessageError(
-            f"the properties of the message have {size} bytes together: at most {MAX_PROPERTIES_SIZE} are allowed"
+            f"the properties of the message have {size} bytes in total: at most {MAX_PROPERTIES_SIZE} are allowed"
         )
 
 
 def check_queue(queue: MessageQueue, topic: str) -> None:
-    """Raise InvalidMessageError for a queue that is not of the message's topic."""
+    """Raise InvalidMessageError for a queue of another topic."""
     if queue.topic != topic:
         raise InvalidMessageError(f"a message for the topic {topic!r} cannot go to a queue of {queue.topic!r}")

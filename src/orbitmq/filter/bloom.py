@@ -1,4 +1,4 @@
-"""The Bloom filter by which a consume queue extension says which SQL subscriptions a record matches.
+"""Bloom filter in the consume queue extension: the SQL subscriptions that a record may match.
 
 When a record is dispatched, every subscription of its topic that matches sets the same few bits of a bitmap, chosen
 by hashing ``group#topic``. A pull need not read a record whose bitmap lacks one of its bits.
@@ -21,14 +21,14 @@ _WHOLE = 1 << 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """The shape of the bitmaps of a broker. Its settings must stay: bitmaps of another shape say nothing."""
+    """The size of the bitmaps of a broker. It must not change: bitmaps of another size are unusable."""
 
     bit_count: int
     hash_count: int
 
     def positions(self, group: str, topic: str) -> tuple[int, ...]:
         """The bits of a subscription (``bitPos`` in ``consumerFilter.json``), in the order they are computed."""
-        # What Java cannot write in UTF-8, half a surrogate pair, it writes as a question mark.
+        # Java encodes a lone surrogate as a question mark.
         low, _ = mmh3.hash64(f"{group}#{topic}".encode("utf-8", "replace"), signed=False)
         first, step = low % _WHOLE, low >> 32
         return tuple([self._position(first + round_ * step) for round_ in range(1, self.hash_count + 1)])
@@ -39,7 +39,7 @@ class BloomFilter:
         return (combined if combined < _HALF else _WHOLE - 1 - combined) % self.bit_count
 
     def mask(self, positions: Iterable[int]) -> int:
-        """The bits as one number, which is how they are compared."""
+        """The bits as one number, for comparison."""
         mask = 0
         for position in positions:
             mask |= 1 << position
@@ -54,12 +54,12 @@ class BloomFilter:
         return bits.to_bytes(self.bit_count // 8, "little")
 
     def may_match(self, bitmap: bytes, mask: int) -> bool:
-        """Whether a record with this bitmap may match. A bitmap of another length says nothing, so it may."""
+        """A record with this bitmap may match; always true for a bitmap of another length."""
         return len(bitmap) * 8 != self.bit_count or int.from_bytes(bitmap, "little") & mask == mask
 
 
 def bloom_filter(error_percent: int = 20, subscriptions: int = 32) -> BloomFilter:
-    """The filter for so many subscriptions of a topic of which so many in a hundred may be taken wrongly.
+    """The filter for this number of subscriptions per topic with this percentage of false positives.
 
     These are the broker's ``maxErrorRateOfBloomFilter`` and ``expectConsumerNumUseFilter``; the defaults make 112
     bits and 3 hashes.

@@ -1,4 +1,4 @@
-"""What can be wrong with a filter: its text, or a value it meets."""
+"""Errors of filters: in the text of an expression, or in its evaluation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from orbitmq.protocol.codes import ResponseCode
 
 
 class FilterError(ValueError):
-    """A subscription that cannot be turned into a filter.
+    """A subscription that cannot be compiled to a filter.
 
     Not a ``ProtocolError``: the request that brought it is well-formed, its answer is a response code and the
     connection stays.
@@ -16,7 +16,7 @@ class FilterError(ValueError):
 
 
 class FilterSyntaxError(FilterError):
-    """An expression that is wrong at one place; lines and columns count from 1."""
+    """A syntax error in an expression; line and column count from 1."""
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         super().__init__(f"{reason}, at line {line}, column {column}")
@@ -26,7 +26,7 @@ class FilterSyntaxError(FilterError):
 
 
 class Refusal(Exception):  # noqa: N818 - does not leave this package
-    """What is wrong with an expression, and at which character; becomes a ``FilterSyntaxError`` at the end."""
+    """An error at a character of an expression; converted to ``FilterSyntaxError`` at the end."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason)

@@ -18,7 +18,8 @@ LONG_LIMIT = 1 << 63
 _INTEGER = re.compile(r"[+-]?\d+")
 # Java reads digits one UTF-16 unit at a time, so those beyond the first plane are none.
 _BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?")
+# Possessive: digits are not tried again when what follows does not fit, which would be quadratic for a long value.
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?[fFdD]?")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
 _WORDS = {
     f"{sign}{word}": -value if sign == "-" else value
@@ -27,7 +28,7 @@ _WORDS = {
 }
 
 BLANKS = "".join(map(chr, range(33)))
-"""What Java's ``String.trim`` takes away at both ends."""
+"""Characters that Java's ``String.trim`` removes."""
 
 
 def parse_int(text: str) -> int:
@@ -71,7 +72,7 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def _rank(value: float) -> int:
-    """The order of values that neither ``<`` nor ``>`` tells apart."""
+    """The order of values for which neither ``<`` nor ``>`` holds."""
     if math.isnan(value):
         return 2
     return int(math.copysign(1, value)) if value == 0 else 0

@@ -1,4 +1,4 @@
-"""From the text of a SQL92 expression to its tree, refusing what RocketMQ refuses.
+"""SQL92 parser: from the text of an expression to its tree, refusing what RocketMQ refuses.
 
 Like RocketMQ's parser this one stops where the expression is complete and the next token cannot go on with it:
 ``a = 1 whatever`` is ``a = 1``. Only that next token must be a token.
@@ -53,7 +53,7 @@ _MISSING = {
     "NULL": "NULL",
     "AND": "AND",
 }
-"""What a text lacks where one of these tokens would do, the most telling first."""
+"""Descriptions of expected tokens for error messages, most specific first."""
 
 
 def parse(expression: str) -> Condition:
@@ -63,6 +63,11 @@ def parse(expression: str) -> Condition:
     except Refusal as refusal:
         lines = re.split("\r\n|\r|\n", expression[: refusal.offset])
         raise FilterSyntaxError(refusal.reason, len(lines), len(lines[-1]) + 1) from None
+
+
+def prepare() -> None:
+    """Build the tables of the grammar in advance, which takes a tenth of a second."""
+    _parser()
 
 
 def _parse(expression: str) -> Node:
@@ -89,7 +94,7 @@ def _refusal(error: UnexpectedToken) -> Refusal:
 
 
 def _shortened(text: str) -> str:
-    # As Python would write it, for a string may hold line ends and what cannot be written as UTF-8.
+    # With Python's escapes: a string may contain line ends and characters that UTF-8 cannot encode.
     return repr(str(text) if len(text) <= 32 else f"{text[:31]}…")
 
 
@@ -99,7 +104,7 @@ def _parser() -> Lark:
 
 
 class _Rules(Transformer[Token, Node]):
-    """What each rule of the grammar makes of its parts; here the types are checked."""
+    """Builds tree nodes from the rules of the grammar, and checks types."""
 
     def disjunction(self, parts: list[Any]) -> Node:
         conditions = tuple([_as_condition(part) for part in parts[::2]])
@@ -144,7 +149,7 @@ class _Rules(Transformer[Token, Node]):
     def any_of(self, parts: list[Any]) -> Node:
         operand, negation, sign, *strings = parts
         if not isinstance(operand, Property):
-            raise Refusal("IN can only be asked of a property", _at(sign))
+            raise Refusal("IN is only possible for a property", _at(sign))
         return AnyOf(_at(sign), _depth(operand), operand, frozenset(map(_unquoted, strings)), negation is not None)
 
     def search(self, parts: list[Any]) -> Node:
@@ -177,7 +182,7 @@ class _Rules(Transformer[Token, Node]):
 
     def double(self, parts: list[Any]) -> Node:
         value = float(parts[0])
-        # RocketMQ takes only what lies within the positive doubles, so there is no 0.0: one must write 0.
+        # RocketMQ accepts only positive doubles, so 0.0 is refused: it must be written as 0.
         if value in (0.0, float("inf")):
             raise Refusal("the number is out of the range of positive doubles", _at(parts[0]))
         return Number(_at(parts[0]), 0, value, NumberType.DOUBLE, is_literal=True)
@@ -204,7 +209,7 @@ def _check_ordered(*operands: Node) -> None:
 
 
 def _are_swapped(low: Node, high: Node) -> bool:
-    """Whether the bounds are literals and leave nothing between them."""
+    """The bounds are literals with no value between them."""
     if not (isinstance(low, Number) and isinstance(high, Number) and low.is_literal and high.is_literal):
         return False
     if NumberType.DOUBLE in (low.type, high.type):

@@ -1,4 +1,4 @@
-"""From the tree of an expression to a function over the values of its properties.
+"""Predicate compiler: from the tree of an expression to a function over its property values.
 
 The function takes the values in the order of ``slots``, a string or ``None`` each, and answers ``True``, ``False``
 or ``None`` for unknown. It raises ``FilterEvaluationError`` where evaluation by RocketMQ fails with an exception,
@@ -39,7 +39,7 @@ from orbitmq.filter.tree import (
 Values = Sequence[str | None]
 Predicate = Callable[[Values], bool | None]
 Slots = dict[str, int]
-"""Property names and where their values stand; filled while predicates are built."""
+"""Positions of the values by property name; filled while predicates are built."""
 
 _Reader = Callable[[str], int | float]
 _Equality = Callable[[Any, Any], bool]
@@ -103,7 +103,7 @@ def _slot(node: Property, slots: Slots) -> int:
 
 
 def _value(node: Node, slots: Slots) -> Callable[[Values], Any]:
-    """The function that gives the value of a node: a string, a number, a boolean, or ``None``."""
+    """The function for the value of a node: a string, a number, a boolean, or ``None``."""
     match node:
         case Property():
             return operator.itemgetter(_slot(node, slots))
@@ -179,7 +179,7 @@ def _any_of(slot: int, listed: frozenset[str], negated: bool) -> Predicate:
 
 def _searched(node: Searched, slots: Slots) -> Predicate:
     if not node.text:
-        # False in both forms, and the operand is not even looked at.
+        # False in both forms, without evaluating the operand.
         return lambda _: False
     value_of = _value(node.operand, slots)
     found, text, expected = _SEARCHES[node.search], node.text, not node.negated
@@ -206,7 +206,7 @@ def _ordered(order: Order, left: Node, right: Node, slots: Slots) -> Predicate:
 
 
 def _ordered_to_number(slot: int, order: Order, number: float, read: _Reader) -> Predicate:
-    """A property against a number. In Java a property that is NaN is above every number."""
+    """Comparison of a property with a number. In Java a property that is NaN is above every number."""
     match order:
         case Order.GREATER:
             return lambda values: None if (value := values[slot]) is None else not read(value) <= number
@@ -241,7 +241,7 @@ def _between(node: Between, slots: Slots) -> Predicate:
         case Between(value=Property() as operand, low=Number() as low, high=Number() as high) if (
             low.type is high.type
         ):
-            # Both bounds read the property alike: once is enough.
+            # Both bounds parse the property in the same way, so it is parsed once.
             return _between_numbers(_slot(operand, slots), low.value, high.value, node.negated, _READERS[low.type])
     if node.negated:
         below = _ordered(Order.LESS, node.value, node.low, slots)
@@ -272,14 +272,14 @@ def _equal_values(left: Callable[[Values], Any], right: Callable[[Values], Any],
         first, second = left(values), right(values)
         if first is None:
             return True if second is None else None
-        # Not symmetrical, as in RocketMQ: what is known is not equal to null.
+        # Asymmetric, as in RocketMQ: a known value is not equal to null.
         return False if second is None else equality(first, second)
 
     return evaluate
 
 
 def _equality(left: Node, right: Node) -> _Equality:
-    """How values of these nodes are compared for equality if neither is null."""
+    """The equality function for non-null values of these nodes."""
     match left, right:
         case (Property() | Text(), Number(type=number_type)):
             read = _READERS[number_type]
@@ -300,5 +300,5 @@ def _equality(left: Node, right: Node) -> _Equality:
 
 
 def _never_comparable(_first: object, _second: object) -> bool:
-    # RocketMQ's conversion of a string on the right fails, whatever it says.
+    # RocketMQ's conversion of a string on the right side always fails.
     raise FilterEvaluationError("a condition cannot be compared with a string to the right of it")

@@ -1,15 +1,15 @@
-"""SQL92 expressions, compiled once and asked of every message."""
+"""SQL92 selectors: expressions compiled once and evaluated for every message."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING
 
+from orbitmq.filter.compiled_cache import CompiledCache
 from orbitmq.filter.errors import FilterEvaluationError, FilterSyntaxError
 from orbitmq.protocol.java import decode_utf8
-from orbitmq.protocol.properties import find
-from orbitmq.protocol.properties import parse as parse_properties
+from orbitmq.protocol.message.properties import find
+from orbitmq.protocol.message.properties import parse as parse_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,14 +17,10 @@ if TYPE_CHECKING:
     from orbitmq.filter.predicates import Predicate, Slots
 
 MAX_LENGTH = 65_536
-"""Characters of an expression; how many words and levels they may make is limited too."""
+"""Characters of an expression; its tokens and levels have limits too."""
 
-_KEPT = 128
-"""Compiled expressions, and wrong ones, that are kept. RocketMQ keeps 100. A pull may bring its expression with
-it, so without this every such pull would compile."""
-
-_SOUGHT = 4
-"""Up to so many properties are sought one by one; for more it is faster to read the whole string."""
+_MAX_SEARCHED = 4
+"""Up to this many properties are searched one by one; for more, parsing the whole string is faster."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,7 +29,7 @@ class SqlSelector:
 
     expression: str
     names: tuple[str, ...]
-    """The properties it asks for."""
+    """Names of the properties that it reads."""
     _keys: tuple[bytes, ...] = dataclasses.field(repr=False)
     _predicate: Predicate = dataclasses.field(repr=False)
 
@@ -43,15 +39,15 @@ class SqlSelector:
         return self._predicate([get(name) for name in self.names])
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether a message with these properties is wanted; never raises."""
+        """A message with these properties matches; never raises."""
         try:
             return self.evaluate(properties) is True
         except FilterEvaluationError:
             return False
 
     def matches_raw(self, properties: bytes) -> bool:
-        """Whether a message with this properties string is wanted; never raises."""
-        if len(self._keys) > _SOUGHT:
+        """A message with this properties string matches; never raises."""
+        if len(self._keys) > _MAX_SEARCHED:
             return self.matches(parse_properties(properties))
         values = []
         for key in self._keys:
@@ -64,26 +60,32 @@ class SqlSelector:
 
 
 def compile_sql(expression: str) -> SqlSelector:
-    """The selector of an expression. Raises ``FilterSyntaxError``, which says where it is wrong."""
+    """The selector of an expression. Raises ``FilterSyntaxError`` with the position."""
     if len(expression) > MAX_LENGTH:
-        # Said here, so that what is too long is not kept either.
+        # Checked here, so that expressions that are too long are not cached.
         raise FilterSyntaxError(f"the expression is longer than {MAX_LENGTH} characters", 1, 1)
-    compiled = _compiled(expression)
+    compiled = _cache.get(None, expression)
+    if compiled is None:
+        compiled = _compiled(expression)
+        _cache.put(None, expression, compiled)
     if isinstance(compiled, SqlSelector):
         return compiled
     raise FilterSyntaxError(*compiled)
 
 
-@functools.lru_cache(maxsize=_KEPT)
+_cache: CompiledCache[SqlSelector | tuple[str, int, int]] = CompiledCache()
+"""Compiled expressions, and the errors of invalid ones: their clients send them again."""
+
+
 def _compiled(expression: str) -> SqlSelector | tuple[str, int, int]:
-    # Here and not above: they take longer to load than all the rest, and few subscriptions need them.
+    # Imported here: they take longer to load than everything else, and few subscriptions need them.
     from orbitmq.filter.parsing import parse  # noqa: PLC0415
     from orbitmq.filter.predicates import predicate  # noqa: PLC0415
 
     try:
         tree = parse(expression)
     except FilterSyntaxError as error:
-        # Not the error itself: it would hold on to the frames it was raised in, and raising it again adds to them.
+        # Not the exception itself: it references the frames it was raised in, and each raise adds to them.
         return error.reason, error.line, error.column
     slots: Slots = {}
     function = predicate(tree, slots)

@@ -1,4 +1,4 @@
-"""A subscription's expression, of whatever type, as the checks a broker makes."""
+"""Compiled subscriptions: the checks of a tag or SQL92 expression that a broker makes."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ SQL92 = "SQL92"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CompiledFilter:
-    """The checks of one subscription."""
+    """The filter of one subscription."""
 
     expression_type: str
     expression: str
     matches_all: bool
-    """Nothing needs to be checked."""
+    """All messages match."""
     matches_code: CodeCheck | None
-    """May a record with this tags code be wanted? ``None`` if the code does not tell, as with SQL92."""
+    """A record with this tags code may match. ``None`` if the code is not enough, as for SQL92."""
     matches_properties: Callable[[bytes], bool]
-    """Is a record with this properties string wanted? Never raises. With tags it is exact where ``matches_code`` is
-    not, a check that RocketMQ's broker leaves to the client."""
+    """A record with this properties string matches. Never raises. For tags it is exact, unlike ``matches_code``;
+    RocketMQ's broker leaves this check to the client."""
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether a subscription is by tag, which is also what no type means."""
+    """The expression type is by tag, which is also the default."""
     return expression_type in {None, "", TAG}
 
 
 def compile_subscription(expression_type: str | None, expression: str) -> CompiledFilter:
-    """The filter of a subscription. Raises ``FilterError``; a ``FilterSyntaxError`` says where the fault is."""
+    """The filter of a subscription. Raises ``FilterError``; a ``FilterSyntaxError`` has the position."""
     if is_tag_type(expression_type):
         tags = parse_tags(expression)
         return CompiledFilter(TAG, tags.expression, tags.matches_all, tags.code_check(), tags.properties_check())
     if expression_type == SQL92:
         check = compile_sql(expression).matches_raw
         return CompiledFilter(SQL92, expression, matches_all=False, matches_code=None, matches_properties=check)
-    raise FilterError(f"there is no expression type {expression_type!r}: use TAG or SQL92")
+    raise FilterError(f"unknown expression type {expression_type!r}: use TAG or SQL92")
 
 
 def subscription_data(topic: str, expression_type: str | None, expression: str, version: int) -> SubscriptionData:
-    """A subscription as a client announces it. Whether a SQL92 expression is right, the broker says."""
+    """The subscription in a client's heartbeat. The broker validates SQL92 expressions."""
     if is_tag_type(expression_type):
         tags = parse_tags(expression)
         return SubscriptionData(

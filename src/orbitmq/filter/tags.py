@@ -12,10 +12,10 @@ from collections.abc import Callable
 from orbitmq.filter.errors import FilterSyntaxError
 from orbitmq.filter.numbers import BLANKS
 from orbitmq.protocol.java import decode_utf8, string_hash
-from orbitmq.protocol.properties import find
+from orbitmq.protocol.message.properties import find
 
 ALL = "*"
-"""Everything, with or without a tag. Only when it stands alone: in ``* || a`` it is a tag like any other."""
+"""All messages, with or without a tag. Only if it is the whole expression: in ``* || a`` it is a tag."""
 
 CodeCheck = Callable[[int], bool]
 
@@ -24,25 +24,25 @@ _LOW = 0xFFFFFFFF
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TagExpression:
-    """What a subscription by tag asks for."""
+    """A parsed tag expression."""
 
     expression: str
-    """As it was written; ``*`` if it was empty."""
+    """The original text; ``*`` if it was empty."""
     tags: tuple[str, ...]
     """Each tag once, in the order written; none for ``*``."""
     codes: tuple[int, ...]
-    """Their hashes, each once: two tags may have the same."""
+    """Their distinct hashes: two tags may have the same."""
 
     @property
     def matches_all(self) -> bool:
         return self.expression == ALL
 
     def matches_tag(self, tag: str | None) -> bool:
-        """The exact check, which is the client's. A message without a tag is only wanted by ``*``."""
+        """The exact check of the client. A message without a tag matches only ``*``."""
         return self.expression == ALL or tag in self.tags
 
     def code_check(self) -> CodeCheck:
-        """The check of a tags code, which is the broker's: may a record with this code be wanted?
+        """The check of the broker, by tags code: a record with this code may match.
 
         A code has 64 bits of which a hash has 32; the rest is its sign, or in the schedule topic anything.
         """
@@ -76,7 +76,7 @@ def parse_tags(expression: str) -> TagExpression:
         return TagExpression(ALL, (), ())
     parts = expression.split("||")
     if not any(parts):
-        raise FilterSyntaxError("the expression names no tag", 1, 1)
+        raise FilterSyntaxError("the expression has no tag", 1, 1)
     # dict.fromkeys: each once, in order.
     tags = tuple(dict.fromkeys([tag for part in parts if (tag := part.strip(BLANKS))]))
     return TagExpression(expression, tags, tuple(dict.fromkeys(map(string_hash, tags))))

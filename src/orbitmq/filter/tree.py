@@ -28,7 +28,7 @@ class Order(enum.Enum):
 
 
 class Search(enum.Enum):
-    """Where one string is looked for in another."""
+    """Position of one string in another."""
 
     CONTAINS = "CONTAINS"
     STARTSWITH = "STARTSWITH"
@@ -37,7 +37,7 @@ class Search(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
-    """Any part of an expression, with the offset it is written at and the number of levels below it."""
+    """A part of an expression, with its offset in the text and the number of levels below it."""
 
     at: int
     depth: int
@@ -109,7 +109,7 @@ class IsNull(Condition):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ordered(Condition):
-    """``left > right`` and its three sisters."""
+    """``left > right`` and its three variants."""
 
     order: Order
     left: Node
@@ -137,7 +137,7 @@ class AnyOf(Condition):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Searched(Condition):
-    """``operand CONTAINS 'text'`` and its two sisters."""
+    """``operand CONTAINS 'text'`` and its two variants."""
 
     search: Search
     operand: Node

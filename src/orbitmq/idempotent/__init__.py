@@ -1,11 +1,11 @@
-"""Consuming a message once, however often it comes: what was consumed is written down in a user's database.
+"""Idempotent consumer: deduplicates redelivered messages with a table in the application's database.
 
-Here belongs the table of consumed messages and the decorators that ask it. When and how often a message comes
-belongs to ``client``. Needs SQLAlchemy: ``pip install orbitmq[sql]``.
+The table of consumed messages and the decorators that use it belong here. Delivery and retries belong to
+``client``. Needs SQLAlchemy: ``pip install orbitmq[sql]``.
 """
 
-# First, for it says what to install where SQLAlchemy is missing.
-import orbitmq.user_database  # noqa: F401
+# First: its ImportError says what to install if SQLAlchemy is missing.
+import orbitmq.database  # noqa: F401
 from orbitmq.idempotent.decorators import idempotent, idempotent_with_lease
 from orbitmq.idempotent.keys import by_keys, by_message_id
 from orbitmq.idempotent.records import ConsumedMessages, State

@@ -1,4 +1,4 @@
-"""Handlers that do their work once, however often their messages come."""
+"""Decorators that make handlers idempotent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.client.validation import check_group
+from orbitmq.database import is_for_asyncio
 from orbitmq.idempotent.keys import by_message_id
 from orbitmq.idempotent.once import Once, OnceForAsyncio
-from orbitmq.user_database import is_for_asyncio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
     from sqlalchemy.orm import sessionmaker
 
-    from orbitmq.client.messages import ReceivedMessage
+    from orbitmq.client.message import ReceivedMessage
     from orbitmq.idempotent.records import ConsumedMessages
 
     Database: TypeAlias = Engine | sessionmaker[Any] | AsyncEngine | async_sessionmaker[Any]
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DAY = 86400.0
 KEEP = 7 * DAY
-"""Longer than brokers keep messages if they are not told otherwise, and than retries go on."""
+"""Longer than the default retention of brokers and the time of all retries."""
 LEASE = 60.0
 
 
@@ -39,7 +39,7 @@ def idempotent(
     keep: float = KEEP,
     records: ConsumedMessages | None = None,
 ) -> Callable[[Callable[[ReceivedMessage, Any], Any]], Decorated]:
-    """Make a handler do its work in a transaction with the note that it was done: both are there, or neither.
+    """Run a handler in one transaction with the record that its message was consumed.
 
     ::
 
@@ -50,8 +50,8 @@ def idempotent(
 
     ``database`` is an engine, which gives the handler a connection, or a sessionmaker, which gives it a session. A
     coroutine function takes those of ``sqlalchemy.ext.asyncio``. If the handler raises, or returns a ConsumeResult
-    of failure, its work is rolled back. ``key`` says by what two messages of a topic are the same, ``group`` is
-    whose work it is, and the note is kept for ``keep`` seconds.
+    of failure, its work is rolled back. ``key`` is the deduplication key of a message, ``group`` the consumer
+    group, and the record is retained for ``keep`` seconds.
     """
 
     def decorate(handler: Callable[[ReceivedMessage, Any], Any]) -> Decorated:

@@ -1,4 +1,4 @@
-"""One message, consumed once: in a transaction with the work, or around work that is elsewhere."""
+"""Processing a message once: in one transaction with the work, or with a lease around it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from orbitmq.client.consume_result import ConsumeResult, result_of
+from orbitmq.client.consumer.result import ConsumeResult, result_of
 from orbitmq.client.errors import InvalidMessageError
-from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.message import ReceivedMessage
+from orbitmq.database import is_for_asyncio
 from orbitmq.idempotent.records import ConsumedMessages, State
-from orbitmq.user_database import is_for_asyncio
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from orbitmq.user_database import Executor
+    from orbitmq.database import Executor
 
 T = TypeVar("T")
 
@@ -30,15 +30,15 @@ CLEAN_INTERVAL = 60.0
 
 
 class _NotDoneError(Exception):
-    """What rolls back the transaction of a handler that did not raise anything."""
+    """Rolls back the transaction of a handler that returned a failure."""
 
     def __init__(self, result: ConsumeResult) -> None:
         super().__init__(result)
         self.result = result
 
 
-class _Marks:
-    """The notes about one message, as functions that are run in some transaction."""
+class _ConsumptionRecord:
+    """The record of one message, as functions to run in a transaction."""
 
     def __init__(self, records: ConsumedMessages, group: str, topic: str, key: str, keep: float) -> None:
         self._records = records
@@ -54,14 +54,14 @@ class _Marks:
 
     def end(self, connection: Executor) -> None:
         if not self._records.end(connection, *self._names, keep=self._keep):
-            log.warning("%s was consumed for longer than its lease, and somebody else has had it too", self._names)
+            log.warning("idempotent: %s exceeded its lease and may have been consumed twice", self._names)
 
     def give_up(self, connection: Executor) -> None:
         self._records.give_up(connection, *self._names, owner=self._owner)
 
 
-class _Common:
-    """What a decorated handler knows, whether it is awaited or not."""
+class _IdempotentHandler:
+    """Common part of blocking and asyncio handlers."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class _Common:
         self._records = ConsumedMessages() if records is None else records
         self._next_clean = time.monotonic() + CLEAN_INTERVAL
 
-    def _marks(self, message: ReceivedMessage) -> _Marks:
+    def _record_of(self, message: ReceivedMessage) -> _ConsumptionRecord:
         if not isinstance(message, ReceivedMessage):
             raise InvalidMessageError(
                 "an idempotent handler takes one message at a time: subscribe it with batch=False, or leave "
@@ -86,10 +86,10 @@ class _Common:
             )
         key: object = self._key(message)
         if not isinstance(key, str) or not key:
-            raise InvalidMessageError(f"the key of a message is a text that is not empty, and not {key!r}")
-        return _Marks(self._records, self._group, message.topic, key, self._keep)
+            raise InvalidMessageError(f"the key of a message must be a non-empty text, not {key!r}")
+        return _ConsumptionRecord(self._records, self._group, message.topic, key, self._keep)
 
-    def _is_time_to_clean(self) -> bool:
+    def _is_clean_due(self) -> bool:
         now = time.monotonic()
         if now < self._next_clean:
             return False
@@ -97,14 +97,14 @@ class _Common:
         return True
 
 
-class Once(_Common):
-    """For plain functions."""
+class Once(_IdempotentHandler):
+    """Handlers that are plain functions."""
 
     def in_transaction(self, message: ReceivedMessage, handler: Callable[[ReceivedMessage, Any], Any]) -> Any:
-        marks = self._marks(message)
+        record = self._record_of(message)
         try:
             with self._database.begin() as connection:
-                state = marks.begin_and_end(connection)
+                state = record.begin_and_end(connection)
                 if state is not State.NEW:
                     return _answer(state)
                 returned = _checked(handler(message, connection))
@@ -114,19 +114,19 @@ class Once(_Common):
         return returned
 
     def with_lease(self, message: ReceivedMessage, handler: Callable[[ReceivedMessage], Any], lease: float) -> Any:
-        marks = self._marks(message)
-        state = self._do(lambda connection: marks.begin(connection, lease))
+        record = self._record_of(message)
+        state = self._do(lambda connection: record.begin(connection, lease))
         if state is not State.NEW:
             return _answer(state)
         try:
             returned = _checked(handler(message))
         except _NotDoneError as not_done:
-            self._do(marks.give_up)
+            self._do(record.give_up)
             return not_done.result
         except BaseException:
-            self._do(marks.give_up)
+            self._do(record.give_up)
             raise
-        self._do(marks.end)
+        self._do(record.end)
         self._clean()
         return returned
 
@@ -135,23 +135,23 @@ class Once(_Common):
             return work(connection)
 
     def _clean(self) -> None:
-        if self._is_time_to_clean():
+        if self._is_clean_due():
             try:
                 self._do(self._records.clean)
             except SQLAlchemyError as error:
-                log.warning("notes whose time is over cannot be deleted now: %s", error)
+                log.warning("idempotent: deleting expired records failed, will retry: %s", error)
 
 
-class OnceForAsyncio(_Common):
-    """For coroutine functions."""
+class OnceForAsyncio(_IdempotentHandler):
+    """Handlers that are coroutine functions."""
 
     async def in_transaction(
         self, message: ReceivedMessage, handler: Callable[[ReceivedMessage, Any], Awaitable[Any]]
     ) -> Any:
-        marks = self._marks(message)
+        record = self._record_of(message)
         try:
             async with self._database.begin() as connection:
-                state = await connection.run_sync(marks.begin_and_end)
+                state = await connection.run_sync(record.begin_and_end)
                 if state is not State.NEW:
                     return _answer(state)
                 returned = _checked(await handler(message, connection))
@@ -163,19 +163,19 @@ class OnceForAsyncio(_Common):
     async def with_lease(
         self, message: ReceivedMessage, handler: Callable[[ReceivedMessage], Awaitable[Any]], lease: float
     ) -> Any:
-        marks = self._marks(message)
-        state = await self._do(lambda connection: marks.begin(connection, lease))
+        record = self._record_of(message)
+        state = await self._do(lambda connection: record.begin(connection, lease))
         if state is not State.NEW:
             return _answer(state)
         try:
             returned = _checked(await handler(message))
         except _NotDoneError as not_done:
-            await self._do(marks.give_up)
+            await self._do(record.give_up)
             return not_done.result
         except BaseException:
-            await self._do(marks.give_up)
+            await self._do(record.give_up)
             raise
-        await self._do(marks.end)
+        await self._do(record.end)
         await self._clean()
         return returned
 
@@ -191,24 +191,24 @@ class OnceForAsyncio(_Common):
             return work(connection)
 
     async def _clean(self) -> None:
-        if self._is_time_to_clean():
+        if self._is_clean_due():
             try:
                 await self._do(self._records.clean)
             except SQLAlchemyError as error:
-                log.warning("notes whose time is over cannot be deleted now: %s", error)
+                log.warning("idempotent: deleting expired records failed, will retry: %s", error)
 
 
 def _answer(state: State) -> ConsumeResult:
-    """What the broker is told of a message that was not new."""
+    """The consume result of a message that is not new."""
     return ConsumeResult.SUCCESS if state is State.DONE else ConsumeResult.LATER
 
 
 def _checked(returned: Any) -> Any:
-    """What a handler returned, if that means that its work is done. Raises _NotDoneError."""
+    """The return value of a handler if it means success. Raises _NotDoneError."""
     if inspect.isawaitable(returned):
         if inspect.iscoroutine(returned):
             returned.close()
-        raise InvalidMessageError("the handler returned something to await: make it a coroutine function")
+        raise InvalidMessageError("the handler returned an awaitable: make it a coroutine function")
     result = result_of(returned)
     if not result.done_of(1):
         raise _NotDoneError(result)

@@ -1,4 +1,4 @@
-"""The table of consumed messages, as it is in PostgreSQL, MySQL, MariaDB and SQLite alike."""
+"""Schema of the table of consumed messages, the same in PostgreSQL, MySQL, MariaDB and SQLite."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from orbitmq.protocol.names import MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH
 DEFAULT_NAME = "orbitmq_consumed"
 
 KEY_LENGTH = 255
-"""How much of a key is kept for people to read."""
+"""Maximum length of the readable key."""
 OWNER_LENGTH = 32
 
 
 def consumed_table(metadata: sa.MetaData, name: str = DEFAULT_NAME, *, schema: str | None = None) -> sa.Table:
-    """The table, as part of an application's own metadata, so that its migrations make it.
+    """The table, in an application's own metadata, so that its migrations create it.
 
-    A message without a row is new. One with ``done_at`` is done, one without it is in progress.
+    A message without a row is new. A row with ``done_at`` is done, one without it is in progress.
     """
     return sa.Table(
         name,
         metadata,
-        # A digest of the next three, which are there for people.
+        # A digest of the next three columns, which are for readers.
         sa.Column("id", sa.String(64), primary_key=True),
         sa.Column("consumer_group", sa.String(MAX_GROUP_LENGTH), nullable=False),
         sa.Column("topic", sa.String(MAX_TOPIC_LENGTH), nullable=False),
@@ -29,7 +29,7 @@ def consumed_table(metadata: sa.MetaData, name: str = DEFAULT_NAME, *, schema: s
         sa.Column("owner", sa.String(OWNER_LENGTH), nullable=True),
         sa.Column("lease_until", sa.BigInteger, nullable=True),
         sa.Column("done_at", sa.BigInteger, nullable=True),
-        # From when on nobody needs to know any more.
+        # When the row may be deleted.
         sa.Column("expires_at", sa.BigInteger, nullable=False),
         sa.Index(f"ix_{name}_expires", "expires_at"),
         schema=schema,

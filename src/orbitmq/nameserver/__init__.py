@@ -1,7 +1,7 @@
-"""The name server: which brokers there are and which topics they serve.
+"""The name server: registry of brokers, and the routes of their topics.
 
-Here belong the routing tables and the requests about them. Brokers register themselves, clients look for routes,
-and name servers know nothing of each other. What a message is does not belong here, nor the election of masters.
+This package is the route table and its requests. Brokers register, clients query routes, and name servers do not
+communicate with each other. Not here: messages, and the election of masters.
 """
 
 from orbitmq.nameserver.config import NameServerConfig

@@ -1,4 +1,4 @@
-"""What a name server knows about brokers, as values."""
+"""Values of the route table: brokers, broker groups, registrations and their results."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 MASTER_ID = 0
 
 DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000
-"""For brokers that do not say how long their silence may last."""
+"""For brokers that register without a heartbeat timeout."""
 
 BrokerKey: TypeAlias = tuple[str, str]
-"""Cluster and address: which broker this is, whatever its name and id."""
+"""Cluster and address: the identity of a broker, whatever its name and id."""
 
 
 class Queues(NamedTuple):
-    """A topic's queues on one broker."""
+    """The queues of a topic on one broker."""
 
     read: int
     write: int
@@ -31,7 +31,7 @@ class Queues(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Registration:
-    """What a broker says about itself (103)."""
+    """The content of a registration (103)."""
 
     cluster: str
     broker_name: str
@@ -41,9 +41,9 @@ class Registration:
     data_version: DataVersion
     topics: dict[str, Queues]
     mappings: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
-    """Static topics and which of their logical queues the broker leads."""
+    """Static topics, with the logical queues that this broker leads."""
     filter_servers: list[str] | None = None
-    """None if nothing is said about them, as by brokers before 3.0.11: then they stay what they are."""
+    """None if the registration has none, as those of brokers before 3.0.11: they stay unchanged."""
     heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS
     enable_acting_master: bool | None = None
     """None is a broker before 5.0, which cannot act as a master."""
@@ -52,7 +52,7 @@ class Registration:
 
 @dataclasses.dataclass(slots=True)
 class Broker:
-    """A broker that is alive."""
+    """A registered broker."""
 
     cluster: str
     name: str
@@ -72,7 +72,7 @@ class Broker:
 
 @dataclasses.dataclass(slots=True)
 class BrokerGroup:
-    """The brokers that share a name: a master and its slaves by their ids. There is always at least one."""
+    """The brokers of one name, by id: a master and its slaves. Never empty."""
 
     cluster: str
     name: str
@@ -82,12 +82,14 @@ class BrokerGroup:
 
     @property
     def addresses(self) -> dict[int, str]:
-        return {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
+        # Of a copy: a thread may read while members change.
+        members = dict(self.members)
+        return {broker_id: members[broker_id].address for broker_id in sorted(members)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MinBrokerIdChange:
-    """Another broker has the smallest id of its group now: who is to hear of it, and what (905)."""
+    """A change of the smallest broker id of a group, with the recipients of its notification (905)."""
 
     min_id: int
     min_address: str
@@ -97,7 +99,7 @@ class MinBrokerIdChange:
 
     @classmethod
     def joined(cls, group: BrokerGroup, ha_address: str) -> MinBrokerIdChange:
-        """A broker with a smaller id came. Everybody else hears of it, or it does itself if it is alone."""
+        """A broker with a smaller id joined. The other members are notified, or itself if it is alone."""
         addresses = group.addresses
         smallest = min(addresses)
         others = tuple(address for broker_id, address in addresses.items() if broker_id != smallest)
@@ -105,7 +107,7 @@ class MinBrokerIdChange:
 
     @classmethod
     def left(cls, group: BrokerGroup, offline_address: str) -> MinBrokerIdChange:
-        """The broker with the smallest id went. All that are left hear of it."""
+        """The broker with the smallest id left. All others are notified."""
         addresses = group.addresses
         smallest = min(addresses)
         return cls(smallest, addresses[smallest], offline_address, None, tuple(addresses.values()))
@@ -113,7 +115,7 @@ class MinBrokerIdChange:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Registered:
-    """What came of a registration: where the master is, if it is known and somebody else, and who has to hear."""
+    """Result of a registration: the address of the master, if it is another known broker, and the notification."""
 
     master_address: str | None = None
     ha_address: str | None = None

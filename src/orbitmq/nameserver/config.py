@@ -1,14 +1,50 @@
-"""The name server's settings, with RocketMQ's names and defaults."""
+"""Settings of the name server, with RocketMQ's names and defaults."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+from typing import TYPE_CHECKING
 
-from orbitmq.settings import ConfigError, Int64, as_properties, texts_of
+from orbitmq.nameserver.limits import NameServerLimits
+from orbitmq.platform.settings import (
+    INT32_MAX,
+    MAX_MILLISECONDS,
+    ConfigError,
+    Int64,
+    Range,
+    as_properties,
+    changed,
+    check_values,
+    setting,
+    texts_of,
+)
+from orbitmq.protocol.hosts import MAX_PORT
+from orbitmq.remoting.config import REMOTING_RANGES, RemotingSettings
+from orbitmq.remoting.tls.settings import refuse_tls
 
-_LEAST_SCAN_INTERVAL = 10
-"""Milliseconds. Less than this would be nothing but scanning."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MIN_SCAN_INTERVAL = 10
+"""Milliseconds. With less, the name server would do nothing but scan."""
+
+RANGES: dict[str, Range] = {
+    "listen_port": Range(0, MAX_PORT),
+    "server_channel_max_idle_time_seconds": Range(1, INT32_MAX),
+    "scan_not_active_broker_interval": Range(_MIN_SCAN_INTERVAL, MAX_MILLISECONDS),
+    "wait_seconds_for_service": Range(0, INT32_MAX),
+    "max_brokers": Range(1, INT32_MAX),
+    "max_topics": Range(1, INT32_MAX),
+    "max_topic_places": Range(1, INT32_MAX),
+    "max_kv_config_entries": Range(1, INT32_MAX),
+    "max_kv_config_characters": Range(1, INT32_MAX),
+    **REMOTING_RANGES,
+}
+"""Valid ranges: a name server works with every value in them."""
+
+FIXED = ("bindAddress", "listenPort")
+"""Settings that cannot change at run time: whether the address is usable depends on the machine."""
 
 
 def _below_home(*parts: str) -> str:
@@ -20,7 +56,7 @@ def _rocketmq_home() -> str:
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
-class NameServerConfig:
+class NameServerConfig(RemotingSettings):
     """Settings of one name server. Times are milliseconds unless the name says otherwise."""
 
     listen_port: int = 9876
@@ -30,11 +66,11 @@ class NameServerConfig:
     rocketmq_home: str = dataclasses.field(default_factory=_rocketmq_home)
     kv_config_path: str = dataclasses.field(default_factory=lambda: _below_home("kvConfig.json"))
     config_store_path: str = dataclasses.field(default_factory=lambda: _below_home("namesrv.properties"))
-    """Where changes at runtime are written: the file that the settings came from, if they came from one."""
+    """File for changes at run time: the settings file, if there is one."""
     config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
 
     order_message_enable: bool = False
-    """Whether routes carry the order configuration of their topic."""
+    """Adds the order configuration of a topic to its route."""
     return_order_topic_config_to_broker: bool = True
     scan_not_active_broker_interval: Int64 = 5000
     support_acting_master: bool = False
@@ -45,8 +81,15 @@ class NameServerConfig:
     wait_seconds_for_service: int = 45
     delete_topic_with_broker_registration: bool = False
 
-    # Kept and shown, for the sake of files and tools that have them. They are about threads, queues between
-    # threads and buffers that are not there, or about things that a name server here does not do.
+    # Limits, which RocketMQ does not have. They are listed only if they differ from the default.
+    max_brokers: int = setting(10_000, optional=True)
+    max_topics: int = setting(500_000, optional=True)
+    max_topic_places: int = setting(2_000_000, optional=True)
+    max_kv_config_entries: int = setting(10_000, optional=True)
+    max_kv_config_characters: int = setting(4_194_304, optional=True)
+
+    # Ignored settings, listed for files and tools that have them. They concern threads, thread queues, buffers and
+    # features that this name server does not have.
     product_env_name: str = "center"
     cluster_test: bool = False
     enable_controller_in_namesrv: bool = False
@@ -72,22 +115,47 @@ class NameServerConfig:
     write_buffer_low_water_mark: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.listen_port < 65536:
-            raise ConfigError(f"listenPort={self.listen_port}: a port is between 0 and 65535")
-        if self.scan_not_active_broker_interval < _LEAST_SCAN_INTERVAL:
-            raise ConfigError(f"scanNotActiveBrokerInterval must be at least {_LEAST_SCAN_INTERVAL}")
-        if self.server_channel_max_idle_time_seconds <= 0:
-            raise ConfigError("serverChannelMaxIdleTimeSeconds must be greater than 0")
+        check_values(self, RANGES)
+        self.check_remoting()
+        if not self.bind_address:
+            raise ConfigError("bindAddress must not be empty")
+        if self.enable_controller_in_namesrv:
+            raise ConfigError(
+                "enableControllerInNamesrv=true: the controller, which elects masters, is not built; give false"
+            )
         for key, path in (("kvConfigPath", self.kv_config_path), ("configStorePath", self.config_store_path)):
             if not os.path.basename(path):
                 raise ConfigError(f"{key} must name a file")
 
     @property
+    def limits(self) -> NameServerLimits:
+        """The limits of the tables that peers fill."""
+        return NameServerLimits(
+            brokers=self.max_brokers,
+            topics=self.max_topics,
+            places=self.max_topic_places,
+            kv_entries=self.max_kv_config_entries,
+            kv_characters=self.max_kv_config_characters,
+        )
+
+    @property
     def black_list(self) -> frozenset[str]:
-        """The keys that cannot be changed at runtime."""
+        """Keys that cannot be changed at run time."""
         always = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
         return frozenset((*always, *self.config_black_list.split(";")))
 
+    def changed(self, settings: Mapping[str, str]) -> NameServerConfig:
+        """A copy with changed values. Unknown keys are ignored. Raises ConfigError."""
+        refuse_tls(settings, "NameServer")
+        now = texts_of(self)
+        for key in FIXED:
+            if settings.get(key, now[key]) != now[key]:
+                raise ConfigError(
+                    f"{key} cannot be changed while the name server runs: stop it, set {key} in its settings file, "
+                    "and start it again"
+                )
+        return changed(self, settings)
+
     def as_properties(self) -> str:
-        """All settings, ``key=value`` and a line each, in the order of their keys."""
+        """All settings as ``key=value`` lines, sorted by key."""
         return as_properties(texts_of(self))

@@ -1,22 +1,40 @@
-"""The properties file that settings come from, and that settings changed at runtime are written to."""
+"""Settings file of the name server: loaded at the start, replaced when settings change at run time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.settings import from_settings
-from orbitmq.store.conf_file import read_conf, replace_conf
+from orbitmq.platform.properties_file import read_conf, replace_conf
+from orbitmq.platform.settings import from_settings, parse_conf
+from orbitmq.remoting.tls.settings import refuse_tls
 
 if TYPE_CHECKING:
-    from orbitmq.store.disk import Disk
+    from collections.abc import Mapping
+
+    from orbitmq.platform.disk import Disk
 
 
-def load_config(disk: Disk, path: str) -> tuple[NameServerConfig, list[str]]:
-    """The settings in a file, and the keys in it that are none. Raises ConfigError or DiskFaultError."""
-    return from_settings(NameServerConfig, read_conf(disk, path), config_store_path=path)
+def load_config(
+    disk: Disk, path: str, *, defaults: Mapping[str, str] | None = None
+) -> tuple[NameServerConfig, list[str]]:
+    """The settings in a file and its unknown keys. Raises ConfigError or DiskFaultError.
+
+    ``defaults``, by Java's keys, are used for what the file does not set, before those of RocketMQ.
+    """
+    return _built({**(defaults or {}), **read_conf(disk, path)}, path)
+
+
+def check_start(config: NameServerConfig) -> None:
+    """Check that the next start can load the file as it would be written. Raises ConfigError."""
+    _built(parse_conf(config.as_properties()), config.config_store_path)
+
+
+def _built(texts: Mapping[str, str], path: str) -> tuple[NameServerConfig, list[str]]:
+    refuse_tls(texts, "NameServer")
+    return from_settings(NameServerConfig, texts, config_store_path=path)
 
 
 def store_config(disk: Disk, config: NameServerConfig) -> None:
-    """Replace the file by all settings; what it said before is in ``.bak``. Raises DiskFaultError."""
+    """Write all settings to the file; its previous content goes to ``.bak``. Raises DiskFaultError."""
     replace_conf(disk, config.config_store_path, config.as_properties())

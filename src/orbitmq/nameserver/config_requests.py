@@ -1,31 +1,37 @@
-"""What operators ask about configuration: values by namespace and key, and the name server's own settings."""
+"""Requests about configuration: the key-value configuration, and the settings of the name server."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING
 
-from orbitmq.nameserver.config_file import store_config
+from orbitmq.nameserver.config_file import check_start, store_config
+from orbitmq.platform.errors import DiskFaultError
+from orbitmq.platform.settings import ConfigError, become, parse_conf, settings_text
 from orbitmq.protocol.bodies import KVTable
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.fields import decode_fields
+from orbitmq.protocol.command.fields import decode_fields
+from orbitmq.protocol.command.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.names import ORDER_TOPIC_NAMESPACE
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
-from orbitmq.remoting.processing import RequestRefusedError, handler_of
-from orbitmq.settings import ConfigError, become, changed, parse_conf
-from orbitmq.store.errors import DiskFaultError
+from orbitmq.protocol.remarks import hide_paths
+from orbitmq.remoting.processor import RequestRefusedError, handler_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orbitmq.nameserver.config import NameServerConfig
     from orbitmq.nameserver.kv_config import KvConfig
-    from orbitmq.protocol.command import Command
+    from orbitmq.platform.disk import Disk
+    from orbitmq.platform.threads import RunBlocking
+    from orbitmq.protocol.command.command import Command
     from orbitmq.remoting import Connection, Handler
-    from orbitmq.store.disk import Disk
+
+log = logging.getLogger("orbitmq.nameserver")
 
 
 class ConfigRequests:
-    """Processors for configuration. ``on_change`` is called as that of the routing tables is."""
+    """Processors for configuration. ``on_change`` is called like that of the route table."""
 
     def __init__(
         self,
@@ -33,11 +39,14 @@ class ConfigRequests:
         config: NameServerConfig,
         disk: Disk,
         on_change: Callable[[str | None], None],
+        run_blocking: RunBlocking,
     ) -> None:
         self._kv_config = kv_config
         self._config = config
         self._disk = disk
         self._on_change = on_change
+        self._run = run_blocking
+        self._changing = asyncio.Lock()
 
     @property
     def handlers(self) -> dict[int, Handler]:
@@ -50,15 +59,15 @@ class ConfigRequests:
             RequestCode.GET_NAMESRV_CONFIG: handler_of(self.settings),
         }
 
-    def put(self, request: Command, _: Connection) -> Command:
+    async def put(self, request: Command, _: Connection) -> Command:
         namespace, key, value = _texts(request, "namespace", "key", "value")
-        self._kv_config.put(namespace, key, value)
+        await self._kv_config.put(namespace, key, value)
         self._changed(namespace, key)
         return request.response(ResponseCode.SUCCESS)
 
-    def delete(self, request: Command, _: Connection) -> Command:
+    async def delete(self, request: Command, _: Connection) -> Command:
         namespace, key = _texts(request, "namespace", "key")
-        self._kv_config.delete(namespace, key)
+        await self._kv_config.delete(namespace, key)
         self._changed(namespace, key)
         return request.response(ResponseCode.SUCCESS)
 
@@ -78,19 +87,25 @@ class ConfigRequests:
             raise RequestRefusedError(f"No config item, Namespace: {namespace}", ResponseCode.QUERY_NOT_FOUND)
         return request.response(ResponseCode.SUCCESS, body=KVTable(dict(values)).encode())
 
-    def update_settings(self, request: Command, _: Connection) -> Command:
+    async def update_settings(self, request: Command, _: Connection) -> Command:
         """Change settings and write all of them to their file. One bad value refuses the whole request."""
         if request.body is None:
             return request.response(ResponseCode.SUCCESS)
         try:
-            asked = parse_conf(request.body.decode("utf-8", "replace"))
-            if not self._config.black_list.isdisjoint(asked):
+            changes = parse_conf(settings_text(request.body))
+            if not self._config.black_list.isdisjoint(changes):
                 raise RequestRefusedError("Can not update config in black list.", ResponseCode.NO_PERMISSION)
-            wanted = changed(self._config, asked)
-            store_config(self._disk, wanted)
-        except (ConfigError, DiskFaultError) as error:
+            # Serialized: each change starts from the settings that the previous one left.
+            async with self._changing:
+                changed = self._config.changed(changes)
+                check_start(changed)
+                await self._run(lambda: store_config(self._disk, changed))
+                become(self._config, changed)
+        except ConfigError as error:
             raise RequestRefusedError(str(error)) from error
-        become(self._config, wanted)
+        except DiskFaultError as error:
+            log.error("settings: update failed: %s", error)
+            raise RequestRefusedError(hide_paths(str(error))) from error
         self._on_change(None)
         return request.response(ResponseCode.SUCCESS)
 
@@ -99,7 +114,7 @@ class ConfigRequests:
 
     def _changed(self, namespace: str, key: str) -> None:
         if namespace == ORDER_TOPIC_NAMESPACE:
-            # It may be part of the topic's route.
+            # The value may be part of the route of the topic.
             self._on_change(key)
 
 

@@ -1,39 +1,45 @@
-"""The limit of everything that peers can make a name server keep."""
+"""Limits of the tables that peers fill."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from orbitmq.remoting.processing import RequestRefusedError
+from orbitmq.remoting.processor import RequestRefusedError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NameServerLimits:
-    """What does not fit is refused with a sentence that names the limit, and nothing of it is kept.
+    """A request over a limit is refused with the name of the setting, and changes nothing.
 
-    How large a single registration may be is a matter of the frame (16 MiB) and of what a compressed one may
-    inflate to (64 MiB), which is some hundred thousand topics.
+    The size of a single registration is limited by the frame (16 MiB) and the decompressed body (64 MiB), which is
+    some hundred thousand topics.
     """
 
     brokers: int = 10_000
-    """Masters and slaves together."""
+    """Masters and slaves."""
 
     topics: int = 500_000
-    """Of all brokers; about 400 bytes each. So many static topics, counted by broker, are kept besides."""
+    """Topics of all brokers; about 400 bytes each. The same limit applies to static topics, counted per broker."""
+
+    places: int = 2_000_000
+    """Pairs of a topic and a broker name; about 150 bytes each. 100 brokers with 20,000 topics."""
+
+    members_of_group: int = 256
+    """Brokers of one name. All others are notified when one joins or leaves."""
 
     name_length: int = 1024
-    """Characters of a topic, broker, cluster, zone or address. The longest that brokers make (a retry topic with
-    its group and its topic in the name) have some 400."""
+    """Characters of a topic, broker, cluster, zone or address. The longest names that brokers make (retry topics
+    with group and topic) have some 400."""
 
     filter_servers: int = 1024
-    """Of one broker."""
+    """Per broker."""
 
     kv_entries: int = 10_000
     kv_characters: int = 4 * 1024 * 1024
-    """Namespaces, keys and values together."""
+    """Sum over namespaces, keys and values."""
 
     def check_name(self, what: str, name: str) -> str:
-        """The name, if it is one."""
+        """The name, if its length is valid. Raises RequestRefusedError."""
         if not name:
             raise RequestRefusedError(f"the {what} is empty")
         if len(name) > self.name_length:

@@ -1,4 +1,4 @@
-"""Notices to brokers that another of their group has the smallest id now (905)."""
+"""NOTIFY_MIN_BROKER_ID_CHANGE (905): notifications to brokers that the smallest id of their group changed."""
 
 from __future__ import annotations
 
@@ -7,54 +7,54 @@ import logging
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol.codes import RequestCode
-from orbitmq.protocol.command import Command
+from orbitmq.protocol.command.command import Command
+from orbitmq.protocol.command.fields import encode_fields
+from orbitmq.protocol.command.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.errors import ProtocolError
-from orbitmq.protocol.fields import encode_fields
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
 from orbitmq.remoting import RemotingClient, RemotingError
 
 if TYPE_CHECKING:
     from orbitmq.nameserver.brokers import MinBrokerIdChange
-    from orbitmq.protocol.fields import FieldValue
+    from orbitmq.protocol.command.fields import FieldValue
 
 log = logging.getLogger("orbitmq.nameserver")
 
-MOST_UNSENT = 1024
-"""Notices under way at a time. Brokers find out by themselves too, so one that is dropped does no harm."""
+MAX_IN_FLIGHT = 1024
+"""Notifications in flight at a time. Brokers also poll their group, so a dropped one does no harm."""
 
 
 class Notifications:
-    """Sends notices without waiting for them. To be made inside the loop that it belongs to."""
+    """Sends notifications in the background. Must be made inside its event loop."""
 
     def __init__(self) -> None:
         self._client = RemotingClient()
         self._sending: set[asyncio.Task[None]] = set()
 
     def send(self, change: MinBrokerIdChange) -> None:
-        """Tell everybody concerned, each on the address it registered."""
+        """Notify the recipients of a change, at the addresses that they registered."""
         for address in change.recipients:
-            if len(self._sending) >= MOST_UNSENT:
-                log.warning("%s is not told of its new smallest id: too many notices are under way", address)
+            if len(self._sending) >= MAX_IN_FLIGHT:
+                log.warning("notification: dropped for %s: %d are in flight", address, MAX_IN_FLIGHT)
                 continue
-            task = asyncio.get_running_loop().create_task(self._send(address, _notice(change)))
+            task = asyncio.get_running_loop().create_task(self._send(address, _notification(change)))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel notifications in flight."""
         for task in tuple(self._sending):
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
         await self._client.close()
 
-    async def _send(self, address: str, notice: Command) -> None:
+    async def _send(self, address: str, notification: Command) -> None:
         try:
-            await self._client.call_oneway(address, notice)
+            await self._client.call_oneway(address, notification)
         except (RemotingError, ProtocolError) as error:
-            log.warning("%s was not told of its new smallest id: %s", address, error)
+            log.warning("notification: failed for %s: %s", address, error)
 
 
-def _notice(change: MinBrokerIdChange) -> Command:
+def _notification(change: MinBrokerIdChange) -> Command:
     fields: dict[str, FieldValue] = {
         "minBrokerId": change.min_id,
         "minBrokerAddr": change.min_address,

@@ -1,4 +1,4 @@
-"""A registration as it comes over the wire: read and checked as a whole, before anything is done with it."""
+"""Decoding and validation of a whole registration, before the route table changes."""
 
 from __future__ import annotations
 
@@ -12,44 +12,46 @@ from orbitmq.protocol.bodies import (
     is_compressed,
 )
 from orbitmq.protocol.codes import RequestCode
-from orbitmq.protocol.crc import body_crc
+from orbitmq.protocol.command.fields import ZONE_NAME, decode_fields
+from orbitmq.protocol.command.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.fastjson import loads
-from orbitmq.protocol.fields import ZONE_NAME, decode_fields
-from orbitmq.protocol.request_fields import REQUEST_FIELDS
+from orbitmq.protocol.message.crc import body_crc
 from orbitmq.remoting.addresses import host_and_port
-from orbitmq.remoting.processing import RequestRefusedError
+from orbitmq.remoting.processor import RequestRefusedError
 
 if TYPE_CHECKING:
     from orbitmq.nameserver.limits import NameServerLimits
-    from orbitmq.protocol.command import Command
+    from orbitmq.protocol.command.command import Command
 
 _FIELDS = REQUEST_FIELDS[RequestCode.REGISTER_BROKER]
 
 _FILTER_SERVERS_SINCE = 37
-"""3.0.11. Registrations of brokers before it are a table of topics and nothing else."""
+"""Version 3.0.11. Registrations of older brokers are a table of topics only."""
 
 
 def decode_registration(request: Command, limits: NameServerLimits) -> Registration:
-    """What a broker says about itself. Raises ProtocolError or RequestRefusedError."""
+    """The registration in a request. Raises ProtocolError or RequestRefusedError."""
     fields = cast("dict[str, Any]", decode_fields(request.ext_fields, _FIELDS))
     body = request.body or b""
     if fields["bodyCrc32"] != 0 and fields["bodyCrc32"] != body_crc(body):
         raise RequestRefusedError("crc32 not match")
     for name in ("brokerName", "clusterName", "brokerAddr"):
         limits.check_name(name, fields[name])
-    # Every client would be handed what does not lead anywhere.
+    # An invalid address would be sent to every client.
     host_and_port(fields["brokerAddr"])
-    topics, said, has_filter_servers = _decode_body(body, request.version, compressed=fields["compressed"])
+    topics, registration, has_filter_servers = _decode_body(body, request.version, compressed=fields["compressed"])
     for topic in topics:
         limits.check_name("topic", topic)
-    wrapper = said.topic_config_serialize_wrapper
+    wrapper = registration.topic_config_serialize_wrapper
     for topic, info in wrapper.topic_queue_mapping_info_map.items():
         limits.check_name("static topic", topic)
         limits.check_name("broker of a static topic", info.bname)
-    if len(said.filter_server_list) > limits.filter_servers:
-        raise RequestRefusedError(f"{len(said.filter_server_list)} filter servers, at most {limits.filter_servers}")
-    for server in said.filter_server_list:
+    if len(registration.filter_server_list) > limits.filter_servers:
+        raise RequestRefusedError(
+            f"{len(registration.filter_server_list)} filter servers, at most {limits.filter_servers}"
+        )
+    for server in registration.filter_server_list:
         limits.check_name("filter server", server)
     zone = request.ext_fields.get(ZONE_NAME)
     timeout = fields["heartbeatTimeoutMillis"]
@@ -58,12 +60,12 @@ def decode_registration(request: Command, limits: NameServerLimits) -> Registrat
         broker_name=fields["brokerName"],
         broker_id=fields["brokerId"],
         address=fields["brokerAddr"],
-        # Empty where a broker replicates to nobody.
+        # Empty if the broker does not replicate.
         ha_address=limits.check_name("haServerAddr", fields["haServerAddr"]) if fields["haServerAddr"] else "",
         data_version=wrapper.data_version,
         topics=topics,
         mappings=wrapper.topic_queue_mapping_info_map,
-        filter_servers=said.filter_server_list if has_filter_servers else None,
+        filter_servers=registration.filter_server_list if has_filter_servers else None,
         heartbeat_timeout_ms=DEFAULT_HEARTBEAT_TIMEOUT_MS if timeout is None else timeout,
         enable_acting_master=fields["enableActingMaster"],
         zone=limits.check_name("zone", zone) if zone else None,
@@ -73,28 +75,28 @@ def decode_registration(request: Command, limits: NameServerLimits) -> Registrat
 def _decode_body(
     body: bytes, version: int, *, compressed: bool
 ) -> tuple[dict[str, Queues], RegisterBrokerBody, bool]:
-    """The topics, everything else, and whether filter servers are part of it."""
+    """The topics, the rest of the body, and whether the body has filter servers."""
     if not body:
         return {}, RegisterBrokerBody(), version >= _FILTER_SERVERS_SINCE
     if version < _FILTER_SERVERS_SINCE:
         document = _document(body)
         topics = _topics(document.pop("topicConfigTable", None))
-        said = RegisterBrokerBody()
-        said.topic_config_serialize_wrapper.data_version = TopicConfigSerializeWrapper.from_json(
+        registration = RegisterBrokerBody()
+        registration.topic_config_serialize_wrapper.data_version = TopicConfigSerializeWrapper.from_json(
             document
         ).data_version
-        return topics, said, False
+        return topics, registration, False
     if compressed or is_compressed(body):
-        # A 5.x broker that compresses says that it does not.
-        said = RegisterBrokerBody.decode_compressed(body)
-        table = said.topic_config_serialize_wrapper.topic_config_table
-        return dict(_of_config(name, config) for name, config in table.items()), said, True
+        # Brokers of version 5.x compress, but their header says that they do not.
+        registration = RegisterBrokerBody.decode_compressed(body)
+        table = registration.topic_config_serialize_wrapper.topic_config_table
+        return dict(_of_config(name, config) for name, config in table.items()), registration, True
     document = _document(body)
     wrapper = document.get("topicConfigSerializeWrapper")
     raw_topics = None
     if isinstance(wrapper, dict):
         raw_topics = wrapper.pop("topicConfigTable", None)
-        # The history of static topics is for brokers; here only their present matters.
+        # The history of static topics is for brokers; routes need only the current mapping.
         wrapper.pop("topicQueueMappingDetailMap", None)
     return _topics(raw_topics), RegisterBrokerBody.from_json(document), True
 
@@ -109,8 +111,8 @@ def _document(body: bytes) -> dict[Any, Any]:
 def _topics(table: Any) -> dict[str, Queues]:
     """The queues by topic, without a ``TopicConfig`` for each.
 
-    Brokers register all their topics every 30 seconds, changed or not, and making these objects would take ten
-    times as long as everything else. Whatever does not look as usual goes through ``TopicConfig`` after all.
+    Brokers register all their topics every 30 seconds, changed or not, and creating these objects would take ten
+    times as long as everything else. Unusual entries fall back to ``TopicConfig``.
     """
     if table is None:
         return {}
@@ -142,10 +144,10 @@ def _topics(table: Any) -> dict[str, Queues]:
 
 
 def _of_config(key: Any, config: TopicConfig) -> tuple[str, Queues]:
-    """The name that a topic gives itself, or else that under which it stands in the table; and its queues."""
+    """The name of a topic (its own, else its key in the table) and its queues."""
     name = config.topic_name or key
     if not isinstance(name, str):
-        raise ProtocolError(f"topicConfigTable: {str(name)[:40]!r} is not the name of a topic")
+        raise ProtocolError(f"topicConfigTable: {str(name)[:40]!r} is not a topic name")
     queues = Queues(config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag)
     if any(number >> 31 for number in queues):
         raise ProtocolError(f"topicConfigTable: {name[:80]!r} has a number that is negative or not an int32")

@@ -1,148 +1,193 @@
-"""The routing tables: which brokers are alive, how they form groups and clusters, and which topics they serve.
+"""Route table: the registered brokers, their groups and clusters, and their topics.
 
-Pure state. Nothing here knows of frames, sockets or clocks: a connection is a token, time is a number that is
-handed in, and what has to be told to others is returned. A request that is refused has changed nothing.
+Pure state, without frames, sockets or clocks: a connection is a token, time is an argument, and notifications are
+return values. A refused request has changed nothing.
 
-What is held to at all times: a broker is in ``brokers`` if and only if it is a member of a group; a group has
-members; a topic is on brokers of groups that exist; and a cluster has groups.
+Invariants: a broker is in ``brokers`` if and only if it is a member of a group; a group has members; a topic is on
+brokers of existing groups; a cluster has groups.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from orbitmq.nameserver.brokers import MASTER_ID, Broker, BrokerGroup, BrokerKey, MinBrokerIdChange, Registered
 from orbitmq.nameserver.limits import NameServerLimits
-from orbitmq.protocol.flags import PERM_READ_WRITE, PERM_WRITE
-from orbitmq.remoting.processing import RequestRefusedError
+from orbitmq.protocol.message.flags import PERM_READ_WRITE, PERM_WRITE
+from orbitmq.remoting.processor import RequestRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from orbitmq.nameserver.brokers import Queues, Registration
     from orbitmq.protocol.bodies import DataVersion, TopicQueueMappingInfo
 
+TOPICS_AT_ONCE = 2_000
+"""Topics that one step of the removal of a broker deletes, in some 2 ms."""
+
 
 class RouteTable:
-    """Brokers and topics of all clusters that register here."""
+    """Brokers and topics of all clusters."""
 
     def __init__(
         self,
         limits: NameServerLimits | None = None,
         on_change: Callable[[str | None], None] = lambda _topic: None,
     ) -> None:
-        """``on_change`` is called with the topic whose route has changed, or None if any may have."""
+        """``on_change`` is called with the topic whose route changed, or None if any route may have changed."""
         self._limits = limits or NameServerLimits()
         self._on_change = on_change
         self.brokers: dict[BrokerKey, Broker] = {}
         self.groups: dict[str, BrokerGroup] = {}
         self.clusters: dict[str, set[str]] = {}
-        """The names of the groups of each cluster."""
+        """Broker group names by cluster."""
         self.topics: dict[str, dict[str, Queues]] = {}
-        """Per topic and broker name."""
+        """By topic and broker name."""
+        self._topics_of: dict[str, set[str]] = {}
+        """Topics by group, so that work on one group does not scan all topics."""
+        self._clusters_of: dict[str, set[str]] = {}
+        """Clusters by group."""
+        self.places = 0
+        """Number of pairs of a topic and a group."""
         self.mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
-        """Static topics, per topic and broker name. They outlive their brokers: the logical queues of one that
-        is down for a while must not seem to be no queues of the topic."""
+        """Static topics, by topic and broker name. They outlive their brokers: while a broker is down, its logical
+        queues still belong to the topic."""
         self._mapping_count = 0
         self._by_connection: dict[Hashable, set[BrokerKey]] = {}
 
-    # Brokers come
+    # Registration
 
-    def register(
+    def registering(
         self,
-        said: Registration,
+        registration: Registration,
         connection: Hashable,
         now_ms: int,
         *,
         delete_other_topics: bool = False,
-    ) -> Registered:
-        """Take what a broker says about itself.
+    ) -> tuple[Registered, Iterator[None]]:
+        """Register a broker, or update its registration. Raises RequestRefusedError.
 
-        With ``delete_other_topics`` it has no topics but those it names. Raises RequestRefusedError.
+        With ``delete_other_topics``, topics missing in the registration are removed from the broker.
+
+        The iterator adds the topics in steps of some milliseconds. Other changes may happen between steps; it ends
+        early if the broker is replaced or removed.
         """
-        known = self.brokers.get((said.cluster, said.address))
-        group = self.groups.get(said.broker_name)
-        holder = None if group is None else group.members.get(said.broker_id)
-        if holder is not None and self._outranks(holder, said):
-            # Of two that claim the same id the one with the newer state is right, and the other one is nobody.
+        known = self.brokers.get((registration.cluster, registration.address))
+        group = self.groups.get(registration.broker_name)
+        holder = None if group is None else group.members.get(registration.broker_id)
+        if holder is not None and self._outranks(holder, registration):
+            # Of two brokers with the same id, the one with the newer state wins; the other is removed.
             if known is not None:
                 self._remove(known)
-            return Registered()
-        if holder is None and len(said.topics) == 1:
-            # A broker that changes one topic registers just this one. Were it taken for all that an unknown
-            # broker has, its other topics would be missing until it registers the next time.
+            return Registered(), iter(())
+        if holder is None and len(registration.topics) == 1:
+            # A registration of one topic is an incremental change. If it registered an unknown broker, the other
+            # topics of the broker would be missing until its next full registration.
             raise RequestRefusedError("register broker failed")
-        self._check_room(said, known, holder)
+        self._check_room(registration, known, holder, group)
 
-        if known is not None and known.name != said.broker_name:
-            # It was given another name; an address is one broker.
+        if known is not None and known.name != registration.broker_name:
+            # The broker was renamed; an address is one broker.
             self._remove(known)
             known = None
         if group is None:
-            group = self.groups[said.broker_name] = BrokerGroup(said.cluster, said.broker_name)
-        self.clusters.setdefault(said.cluster, set()).add(said.broker_name)
-        became_min = said.broker_id < min(group.members, default=MASTER_ID)
-        is_new_version = known is None or known.data_version != said.data_version
-        broker = self._place(said, group, known, connection, now_ms)
-        self._take_topics(
-            said, group, apply_all=holder is None or is_new_version, delete_others=delete_other_topics
+            group = self.groups[registration.broker_name] = BrokerGroup(
+                registration.cluster, registration.broker_name
+            )
+        self.clusters.setdefault(registration.cluster, set()).add(registration.broker_name)
+        self._clusters_of.setdefault(registration.broker_name, set()).add(registration.cluster)
+        became_min = registration.broker_id < min(group.members, default=MASTER_ID)
+        is_new_version = known is None or known.data_version != registration.data_version
+        broker = self._place(registration, group, known, connection, now_ms)
+        topics = self._taking_topics(
+            registration,
+            group,
+            broker,
+            apply_all=holder is None or is_new_version,
+            delete_others=delete_other_topics,
         )
         master = group.members.get(MASTER_ID)
-        change = MinBrokerIdChange.joined(group, said.ha_address) if became_min else None
+        change = MinBrokerIdChange.joined(group, registration.ha_address) if became_min else None
         if master is None or master is broker:
-            return Registered(change=change)
-        return Registered(master.address, master.ha_address, change)
+            return Registered(change=change), topics
+        return Registered(master.address, master.ha_address, change), topics
 
-    def _outranks(self, holder: Broker, said: Registration) -> bool:
+    def _outranks(self, holder: Broker, registration: Registration) -> bool:
         return (
-            holder.address != said.address
-            and holder.cluster == said.cluster
-            and holder.data_version.state_version > said.data_version.state_version
+            holder.address != registration.address
+            and holder.cluster == registration.cluster
+            and holder.data_version.state_version > registration.data_version.state_version
         )
 
-    def _check_room(self, said: Registration, known: Broker | None, holder: Broker | None) -> None:
+    def _check_room(
+        self, registration: Registration, known: Broker | None, holder: Broker | None, group: BrokerGroup | None
+    ) -> None:
         limits = self._limits
         if known is None and holder is None and len(self.brokers) >= limits.brokers:
-            raise RequestRefusedError(f"there are {limits.brokers} brokers already, more are not taken")
-        if len(self.topics) + len(said.topics) > limits.topics:
-            new = sum(topic not in self.topics for topic in said.topics)
+            raise RequestRefusedError(f"limit of {limits.brokers} brokers reached (maxBrokers)")
+        if group is not None and holder is None and len(group.members) >= limits.members_of_group:
+            raise RequestRefusedError(
+                f"{registration.broker_name} has {len(group.members)} members, and no more are allowed"
+            )
+        if self.places + len(registration.topics) > limits.places:
+            own = self._topics_of.get(registration.broker_name, set())
+            self._check_places(len(registration.topics.keys() - own))
+        if len(self.topics) + len(registration.topics) > limits.topics:
+            new = sum(topic not in self.topics for topic in registration.topics)
             if len(self.topics) + new > limits.topics:
-                raise RequestRefusedError(f"{new} new topics would make more than {limits.topics}")
-        if self._mapping_count + len(said.mappings) > limits.topics:
-            new = sum(info.bname not in self.mappings.get(topic, ()) for topic, info in said.mappings.items())
+                raise RequestRefusedError(f"{new} new topics would make more than {limits.topics} (maxTopics)")
+        if self._mapping_count + len(registration.mappings) > limits.topics:
+            new = sum(
+                info.bname not in self.mappings.get(topic, ()) for topic, info in registration.mappings.items()
+            )
             if self._mapping_count + new > limits.topics:
-                raise RequestRefusedError(f"{new} new static topics would make more than {limits.topics}")
+                raise RequestRefusedError(
+                    f"{new} new static topics would make more than {limits.topics} (maxTopics)"
+                )
+
+    def _check_places(self, new: int) -> None:
+        most = self._limits.places
+        if self.places + new > most:
+            raise RequestRefusedError(
+                f"{new} new topics of one broker would make more than {most} for all brokers (maxTopicPlaces)"
+            )
 
     def _place(
-        self, said: Registration, group: BrokerGroup, known: Broker | None, connection: Hashable, now_ms: int
+        self,
+        registration: Registration,
+        group: BrokerGroup,
+        known: Broker | None,
+        connection: Hashable,
+        now_ms: int,
     ) -> Broker:
-        """Put the broker where it says it belongs; whoever was there, and where it was itself, is forgotten."""
-        filter_servers = said.filter_servers
+        """Add the broker to its group, replacing a member with the same id and its own previous entry."""
+        filter_servers = registration.filter_servers
         if filter_servers is None:
             filter_servers = [] if known is None else known.filter_servers
         broker = Broker(
-            cluster=said.cluster,
-            name=said.broker_name,
-            id=said.broker_id,
-            address=said.address,
-            ha_address=said.ha_address,
-            data_version=said.data_version,
-            heartbeat_timeout_ms=said.heartbeat_timeout_ms,
+            cluster=registration.cluster,
+            name=registration.broker_name,
+            id=registration.broker_id,
+            address=registration.address,
+            ha_address=registration.ha_address,
+            data_version=registration.data_version,
+            heartbeat_timeout_ms=registration.heartbeat_timeout_ms,
             last_seen_ms=now_ms,
             connection=connection,
             filter_servers=filter_servers,
         )
-        acting = bool(said.enable_acting_master)
-        holder = group.members.get(said.broker_id)
+        acting = bool(registration.enable_acting_master)
+        holder = group.members.get(registration.broker_id)
         if (
             known is None
             or known is not holder
             or known.filter_servers != filter_servers
-            or (group.zone, group.enable_acting_master) != (said.zone, acting)
+            or (group.zone, group.enable_acting_master) != (registration.zone, acting)
         ):
             self._on_change(None)
-        # The last one to register speaks for the whole group.
-        group.zone = said.zone
+        # The last registration sets the values of the group.
+        group.zone = registration.zone
         group.enable_acting_master = acting
         for gone in (known, holder):
             if gone is not None and self.brokers.get(gone.key) is gone:
@@ -154,68 +199,100 @@ class RouteTable:
         self._by_connection.setdefault(connection, set()).add(broker.key)
         return broker
 
-    def _take_topics(self, said: Registration, group: BrokerGroup, *, apply_all: bool, delete_others: bool) -> None:
-        is_acting_slave = said.broker_id != MASTER_ID
-        if is_acting_slave and (said.enable_acting_master is None or said.broker_id != min(group.members)):
+    def _taking_topics(
+        self,
+        registration: Registration,
+        group: BrokerGroup,
+        broker: Broker,
+        *,
+        apply_all: bool,
+        delete_others: bool,
+    ) -> Iterator[None]:
+        is_acting_slave = registration.broker_id != MASTER_ID
+        if is_acting_slave and (
+            registration.enable_acting_master is None or registration.broker_id != min(group.members)
+        ):
             return
         name = group.name
         topics = self.topics
-        # A registration of a single topic tells about a change of this one and nothing about others.
-        if delete_others and not said.mappings and len(said.topics) != 1:
-            for topic in [topic for topic, on in topics.items() if name in on and topic not in said.topics]:
+        # A registration of a single topic is a change of this topic only.
+        if delete_others and not registration.mappings and len(registration.topics) != 1:
+            for topic in self._topics_of.get(name, set()) - registration.topics.keys():
                 self._remove_queues(topic, name)
         keep = ~PERM_WRITE if is_acting_slave and group.enable_acting_master else ~0
-        for topic, queues in said.topics.items():
+        for number, (topic, queues) in enumerate(registration.topics.items(), 1):
+            if not number % TOPICS_AT_ONCE:
+                yield
+                if self.brokers.get(broker.key) is not broker:
+                    return
             on = topics.get(topic)
             present = None if on is None else on.get(name)
             if apply_all or present is None:
                 wanted = queues if keep == ~0 else queues._replace(perm=queues.perm & keep)
                 if wanted != present:
                     self._set_queues(topic, name, wanted)
-        for topic, info in said.mappings.items():
+        for number, (topic, info) in enumerate(registration.mappings.items(), 1):
+            if not number % TOPICS_AT_ONCE:
+                yield
             by_broker = self.mappings.setdefault(topic, {})
             if apply_all or info.bname not in by_broker:
                 self._mapping_count += info.bname not in by_broker
                 by_broker[info.bname] = info
                 self._on_change(topic)
 
-    # Brokers stay
+    # Heartbeats
 
     def touch(self, cluster: str, address: str, now_ms: int) -> None:
-        """A sign of life. One of a broker that is not registered is none: it has to register first."""
+        """Record a heartbeat. Ignored for a broker that is not registered."""
         broker = self.brokers.get((cluster, address))
         if broker is not None:
             broker.last_seen_ms = now_ms
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """The version of the topics that the broker registered last, if it is known."""
+        """The data version of the broker's last registration; None for an unknown broker."""
         broker = self.brokers.get((cluster, address))
         return None if broker is None else broker.data_version
 
-    # Brokers go
+    # Removal of brokers
 
-    def unregister(self, cluster: str, address: str, broker_name: str) -> MinBrokerIdChange | None:
-        """Forget a broker, if it is known under this name."""
+    def named(self, cluster: str, address: str, broker_name: str) -> list[Broker]:
+        """The broker with this address and name, if it is registered."""
         broker = self.brokers.get((cluster, address))
-        return None if broker is None or broker.name != broker_name else self._remove(broker)
+        return [] if broker is None or broker.name != broker_name else [broker]
 
-    def unregister_connection(self, connection: Hashable) -> tuple[list[Broker], list[MinBrokerIdChange]]:
-        """Forget the brokers that registered last over this connection, for it is gone."""
-        keys = self._by_connection.get(connection, ())
-        return self._remove_all([self.brokers[key] for key in keys])
+    def connected_by(self, connection: Hashable) -> list[Broker]:
+        """The brokers whose last registration came over this connection."""
+        return [self.brokers[key] for key in self._by_connection.get(connection, ())]
 
-    def expire(self, now_ms: int) -> tuple[list[Broker], list[MinBrokerIdChange]]:
-        """Forget the brokers that were silent for too long."""
+    def silent(self, now_ms: int) -> list[Broker]:
+        """The brokers past their heartbeat timeout."""
         brokers = self.brokers.values()
-        return self._remove_all([one for one in brokers if one.last_seen_ms + one.heartbeat_timeout_ms < now_ms])
+        return [one for one in brokers if one.last_seen_ms + one.heartbeat_timeout_ms < now_ms]
+
+    def removing(self, brokers: Iterable[Broker]) -> Iterator[tuple[Broker, MinBrokerIdChange | None] | None]:
+        """Remove brokers in steps of some milliseconds.
+
+        Yields each removed broker with its notification, and None after an intermediate step. Other changes may
+        happen between steps: a broker that has registered again stays.
+        """
+        for broker in brokers:
+            while self.brokers.get(broker.key) is broker and self._is_alone(broker):
+                topics = self._topics_of.get(broker.name, set())
+                if len(topics) <= TOPICS_AT_ONCE:
+                    break
+                for topic in list(itertools.islice(topics, TOPICS_AT_ONCE)):
+                    self._remove_queues(topic, broker.name)
+                yield None
+            if self.brokers.get(broker.key) is broker:
+                yield broker, self._remove(broker)
 
     def is_used(self, connection: Hashable) -> bool:
-        """Whether a broker registered last over this connection."""
+        """A broker's last registration came over this connection."""
         return connection in self._by_connection
 
-    def _remove_all(self, gone: list[Broker]) -> tuple[list[Broker], list[MinBrokerIdChange]]:
-        changes = [self._remove(broker) for broker in gone]
-        return gone, [change for change in changes if change is not None]
+    def _is_alone(self, broker: Broker) -> bool:
+        """The broker is the only member of its group."""
+        return len(self.groups[broker.name].members) == 1
 
     def _remove(self, broker: Broker) -> MinBrokerIdChange | None:
         group = self.groups[broker.name]
@@ -230,18 +307,18 @@ class RouteTable:
         if not group.enable_acting_master:
             return None
         if min(group.members) > MASTER_ID:
-            # What is left can be read from, and one of them may act as a master that takes no messages.
+            # The remaining slaves can be read from, and one may act as a read-only master.
             self._change_perms(group.name, lambda perm: perm & ~PERM_WRITE)
         return MinBrokerIdChange.left(group, broker.address) if was_min else None
 
     def _remove_group(self, group: BrokerGroup) -> None:
         name = group.name
         del self.groups[name]
-        for cluster in [cluster for cluster, names in self.clusters.items() if name in names]:
+        for cluster in self._clusters_of.pop(name):
             self.clusters[cluster].remove(name)
             if not self.clusters[cluster]:
                 del self.clusters[cluster]
-        for topic in [topic for topic, on in self.topics.items() if name in on]:
+        for topic in tuple(self._topics_of.get(name, ())):
             self._remove_queues(topic, name)
 
     def _forget_connection(self, broker: Broker) -> None:
@@ -253,19 +330,23 @@ class RouteTable:
     # Topics
 
     def set_topic(self, topic: str, queues: Mapping[str, Queues]) -> None:
-        """Set the queues of one topic on some brokers (217), up to the first broker that is not known."""
+        """Set the queues of a topic on some brokers (217), up to the first unknown broker."""
         if topic not in self.topics:
             if not all(name in self.groups for name in queues):
                 return
             if len(self.topics) >= self._limits.topics:
-                raise RequestRefusedError(f"there are {self._limits.topics} topics already, more are not taken")
+                raise RequestRefusedError(
+                    f"there are {self._limits.topics} topics, and no more are allowed (maxTopics)"
+                )
+        present = self.topics.get(topic, {})
+        self._check_places(sum(name not in present for name in queues))
         for name, wanted in queues.items():
             if name not in self.groups:
                 return
             self._set_queues(topic, name, wanted)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or in one cluster, until a broker names it again (216)."""
+        """Delete a topic, everywhere or in one cluster, until a broker registers it again (216)."""
         names = list(self.topics.get(topic, ()))
         if cluster:
             of_cluster = self.clusters.get(cluster, ())
@@ -275,28 +356,38 @@ class RouteTable:
         if topic not in self.topics:
             self._mapping_count -= len(self.mappings.pop(topic, ()))
 
-    def wipe_write_permission(self, broker_name: str) -> int:
-        """Make the topics of a group read-only (205), until it registers a change; says how many it has."""
-        return self._change_perms(broker_name, lambda perm: perm & ~PERM_WRITE)
+    def wiping_write_permission(self, broker_name: str) -> Iterator[int]:
+        """Make the topics of a group read-only (205), until it registers a change; yields the number, in steps."""
+        return self._changing_perms(broker_name, lambda perm: perm & ~PERM_WRITE)
 
-    def add_write_permission(self, broker_name: str) -> int:
-        """Make the topics of a group readable and writable and nothing else (327); says how many it has."""
-        return self._change_perms(broker_name, lambda _perm: PERM_READ_WRITE)
+    def adding_write_permission(self, broker_name: str) -> Iterator[int]:
+        """Make the topics of a group readable and writable and nothing else (327); yields the number, in steps."""
+        return self._changing_perms(broker_name, lambda _perm: PERM_READ_WRITE)
 
     def _change_perms(self, broker_name: str, changed: Callable[[int], int]) -> int:
-        count = 0
-        for topic, on in self.topics.items():
-            queues = on.get(broker_name)
-            if queues is not None:
+        return sum(self._changing_perms(broker_name, changed))
+
+    def _changing_perms(self, broker_name: str, changed: Callable[[int], int]) -> Iterator[int]:
+        topics = tuple(self._topics_of.get(broker_name, ()))
+        for at in range(0, len(topics), TOPICS_AT_ONCE):
+            count = 0
+            for topic in topics[at : at + TOPICS_AT_ONCE]:
+                queues = self.topics.get(topic, {}).get(broker_name)
+                if queues is None:
+                    continue  # deleted between two steps
                 count += 1
                 perm = changed(queues.perm)
                 if perm != queues.perm:
-                    on[broker_name] = queues._replace(perm=perm)
+                    self.topics[topic][broker_name] = queues._replace(perm=perm)
                     self._on_change(topic)
-        return count
+            yield count
 
     def _set_queues(self, topic: str, broker_name: str, queues: Queues) -> None:
-        self.topics.setdefault(topic, {})[broker_name] = queues
+        on = self.topics.setdefault(topic, {})
+        if broker_name not in on:
+            self._topics_of.setdefault(broker_name, set()).add(topic)
+            self.places += 1
+        on[broker_name] = queues
         self._on_change(topic)
 
     def _remove_queues(self, topic: str, broker_name: str) -> None:
@@ -304,4 +395,9 @@ class RouteTable:
         del on[broker_name]
         if not on:
             del self.topics[topic]
+        topics = self._topics_of[broker_name]
+        topics.remove(topic)
+        if not topics:
+            del self._topics_of[broker_name]
+        self.places -= 1
         self._on_change(topic)

@@ -1,4 +1,4 @@
-"""The name server: the tables, the processors and the listening socket, started and stopped together."""
+"""Composition root of the name server: tables, processors and the listening socket, with start and stop."""
 
 from __future__ import annotations
 
@@ -10,26 +10,35 @@ from orbitmq.nameserver.broker_requests import BrokerRequests
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.config_requests import ConfigRequests
 from orbitmq.nameserver.kv_config import KvConfig
-from orbitmq.nameserver.limits import NameServerLimits
 from orbitmq.nameserver.notifications import Notifications
 from orbitmq.nameserver.route_answers import RouteAnswers
 from orbitmq.nameserver.route_table import RouteTable
 from orbitmq.nameserver.topic_requests import TopicRequests
-from orbitmq.remoting import Connection, Limits, Listener, RemotingServer
-from orbitmq.store.disk import LocalDisk
+from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.loop_slices import in_slices
+from orbitmq.platform.memory_budget import budget_of
+from orbitmq.platform.threads import in_thread
+from orbitmq.remoting import Connection, Listener, RemotingServer
+from orbitmq.remoting.processor import run_in_background
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from orbitmq.nameserver.brokers import Broker, MinBrokerIdChange
+    from orbitmq.nameserver.limits import NameServerLimits
+    from orbitmq.platform.disk import Disk
+    from orbitmq.platform.memory_budget import MemoryBudget
+    from orbitmq.platform.threads import RunBlocking
     from orbitmq.remoting import Handler, ServerTls
-    from orbitmq.store.disk import Disk
 
 log = logging.getLogger("orbitmq.nameserver")
 
+REMOVED_AT_ONCE = 8
+"""Removal steps that run at once; each takes up to some milliseconds."""
+
 
 class NameServer:
-    """A name server. Sockets and timers are the running loop's; disk and clock are handed in."""
+    """A name server. Sockets and timers come from the running event loop; disk and clock are arguments."""
 
     def __init__(
         self,
@@ -39,16 +48,21 @@ class NameServer:
         now_ms: Callable[[], int] | None = None,
         limits: NameServerLimits | None = None,
         tls: ServerTls | None = None,
+        run_blocking: RunBlocking = in_thread,
+        memory: MemoryBudget | None = None,
     ) -> None:
-        """``now_ms`` tells how long brokers are silent. Without it that is the loop's time, which no one sets."""
-        # Loopback unless somebody asked for more; a settings file of RocketMQ asks for every interface.
+        """``memory`` is a budget shared with other servers, instead of the one of the settings.
+
+        ``now_ms`` is the clock of heartbeat timeouts; by default the event loop's, which is monotonic.
+        """
+        # Loopback unless a configuration is given.
         self.config = config = config or NameServerConfig(bind_address="127.0.0.1")
         self._now_ms = now_ms or _loop_ms
         self._started_ms = 0
         disk = disk or LocalDisk()
-        limits = limits or NameServerLimits()
+        limits = limits or config.limits
         self.table = RouteTable(limits, self._changed)
-        self._kv_config = KvConfig(disk, config.kv_config_path, limits)
+        self._kv_config = KvConfig(disk, config.kv_config_path, limits, run_blocking)
         self._answers = RouteAnswers(self.table, self._kv_config, config, self._uptime_ms)
         self._notifications: Notifications | None = None
         brokers = BrokerRequests(self.table, self._kv_config, config, limits, self._now_ms, self._notify)
@@ -56,29 +70,28 @@ class NameServer:
             **self._answers.handlers,
             **brokers.handlers,
             **TopicRequests(self.table, config, limits).handlers,
-            **ConfigRequests(self._kv_config, config, disk, self._changed).handlers,
+            **ConfigRequests(self._kv_config, config, disk, self._changed, run_blocking).handlers,
         }
+        self.memory = memory or budget_of(config.remoting_memory_budget)
         self._server = RemotingServer(
             [Listener(self.handlers, config.listen_port, config.bind_address)],
-            limits=Limits(idle_seconds=config.server_channel_max_idle_time_seconds),
+            limits=config.remoting_limits(config.server_channel_max_idle_time_seconds),
             tls=tls,
+            trusted_proxies=config.trusted_proxies,
+            budget=self.memory,
             on_close=self.connection_closed,
         )
         self._scan_timer: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
-        """Where it listens, once it does."""
+        """The port it listens on, after ``start``."""
         return self._server.ports[0]
 
     async def start(self) -> None:
-        """Read what is on disk and listen. Raises StoreError, RemotingError."""
-        for key, is_on in (
-            ("clusterTest", self.config.cluster_test),
-            ("enableControllerInNamesrv", self.config.enable_controller_in_namesrv),
-        ):
-            if is_on:
-                log.warning("%s=true has no effect here", key)
+        """Load the files and listen. Raises StoreError, RemotingError."""
+        if self.config.cluster_test:
+            log.warning("settings: clusterTest=true has no effect")
         self._kv_config.load()
         self._started_ms = self._now_ms()
         self._notifications = Notifications()
@@ -90,7 +103,7 @@ class NameServer:
         self._scan_later()
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, send the answers that are owed, and forget everything that is not on disk."""
+        """Stop listening, send deferred responses, and close all connections."""
         if self._scan_timer is not None:
             self._scan_timer.cancel()
             self._scan_timer = None
@@ -98,22 +111,33 @@ class NameServer:
         if notifications is not None:
             await notifications.close()
         await self._server.stop(grace)
+        await self._kv_config.stop()
 
     def connection_closed(self, connection: Connection, _: Exception | None = None) -> None:
-        """Brokers whose connection is gone are gone: nobody is sent to them any more."""
-        gone, changes = self.table.unregister_connection(connection)
-        self._tell(gone, changes, "its connection is closed")
+        """Remove the brokers of a closed connection from all routes."""
+        self._forget(self.table.connected_by(connection), "connection closed")
 
     def scan(self) -> None:
-        """Forget brokers that were silent for too long, and close what they were connected by."""
-        gone, changes = self.table.expire(self._now_ms())
-        self._tell(gone, changes, "nothing was heard of it in time")
-        for broker in gone:
-            if isinstance(broker.connection, Connection) and not self.table.is_used(broker.connection):
-                broker.connection.close()
+        """Remove brokers past their heartbeat timeout, and close their connections."""
+        self._forget(self.table.silent(self._now_ms()), "heartbeat timeout", closes=True)
+
+    def _forget(self, brokers: list[Broker], why: str, *, closes: bool = False) -> None:
+        """Remove brokers: a few at once, many in time slices between requests."""
+        steps = self.table.removing(brokers)
+        for number, step in enumerate(steps, 1):
+            self._removed(step, why, closes=closes)
+            if number == REMOVED_AT_ONCE:
+                run_in_background(self._forget_the_rest(steps, why, closes=closes))
+                return
+
+    async def _forget_the_rest(
+        self, steps: Iterator[tuple[Broker, MinBrokerIdChange | None] | None], why: str, *, closes: bool
+    ) -> None:
+        async for step in in_slices(steps):
+            self._removed(step, why, closes=closes)
 
     def _scan_later(self) -> None:
-        # The interval is read anew each time, for it can be changed at runtime.
+        # Read each time, because it can change at run time.
         seconds = self.config.scan_not_active_broker_interval / 1000
         self._scan_timer = asyncio.get_running_loop().call_later(seconds, self._scan_and_again)
 
@@ -121,18 +145,22 @@ class NameServer:
         self._scan_later()
         self.scan()
 
-    def _tell(self, gone: list[Broker], changes: list[MinBrokerIdChange], why: str) -> None:
-        for broker in gone:
-            log.info("broker %s (%s, id %d) is gone: %s", broker.name, broker.address, broker.id, why)
-        for change in changes:
+    def _removed(self, step: tuple[Broker, MinBrokerIdChange | None] | None, why: str, *, closes: bool) -> None:
+        if step is None:
+            return
+        broker, change = step
+        log.info("broker registration: %s (%s, id %d) removed: %s", broker.name, broker.address, broker.id, why)
+        if change is not None:
             self._notify(change)
+        if closes and isinstance(broker.connection, Connection) and not self.table.is_used(broker.connection):
+            broker.connection.close()
 
     def _notify(self, change: MinBrokerIdChange) -> None:
         if self.config.notify_min_broker_id_changed and self._notifications is not None:
             self._notifications.send(change)
 
     def _changed(self, topic: str | None) -> None:
-        self._answers.forget(topic)
+        self._answers.invalidate(topic)
 
     def _uptime_ms(self) -> int:
         return self._now_ms() - self._started_ms

@@ -1,11 +1,11 @@
-"""The outbox: messages written to a table in the same transaction as a user's own work, and sent from there.
+"""Transactional outbox: messages are written to a table in the application's transaction, and sent from there.
 
-Here belongs the table, adding to it, and the relay that sends what is in it through a producer. What a consumer
-does about messages that come twice belongs to ``idempotent``. Needs SQLAlchemy: ``pip install orbitmq[sql]``.
+The table, adding to it, and the relay that sends its messages through a producer belong here. Deduplication on the
+consumer's side belongs to ``idempotent``. Needs SQLAlchemy: ``pip install orbitmq[sql]``.
 """
 
-# First, for it says what to install where SQLAlchemy is missing.
-import orbitmq.user_database  # noqa: F401
+# First: its ImportError says what to install if SQLAlchemy is missing.
+import orbitmq.database  # noqa: F401
 from orbitmq.outbox.command import backlog_of, run_relay
 from orbitmq.outbox.outbox import Backlog, Outbox
 from orbitmq.outbox.relay import Relay, Round

@@ -1,14 +1,14 @@
-"""A relay from nothing but addresses, as a program of its own."""
+"""Relay and backlog from a database URL, for the command line."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from orbitmq.client.sync_producer import Producer
+from orbitmq.client.sync.producer import Producer
+from orbitmq.database import engine_for_url, with_short_errors
 from orbitmq.outbox.outbox import Outbox
 from orbitmq.outbox.relay import Relay
 from orbitmq.outbox.table import DEFAULT_NAME
-from orbitmq.user_database import engine_of, in_a_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,18 +31,18 @@ def run_relay(
     create_table: bool = False,
     **options: Unpack[RelayOptions],
 ) -> None:
-    """Send what is in the outbox of a database until Ctrl-C or SIGTERM.
+    """Send the messages of a database's outbox until Ctrl-C or SIGTERM.
 
-    ``url`` is SQLAlchemy's, as in ``postgresql+psycopg://user@host/shop``. Raises OrbitMQError for options that
-    cannot be, and if the database or the table cannot be used to begin with.
+    ``url`` is SQLAlchemy's, as in ``postgresql+psycopg://user@host/shop``. Raises OrbitMQError for invalid
+    options, and if the database or the table is unusable at the start.
     """
-    engine = engine_of(url)
+    engine = engine_for_url(url)
     outbox = Outbox(table, schema=schema)
     try:
         producer = Producer(name_servers, group=group)
         relay = Relay(engine, producer, outbox, **options)
         if create_table:
-            with in_a_sentence(f"the outbox {table!r} cannot be made"):
+            with with_short_errors(f"the outbox {table!r} cannot be created"):
                 outbox.create_table(engine)
         _backlog(engine, outbox, table)
         with producer:
@@ -52,8 +52,8 @@ def run_relay(
 
 
 def backlog_of(url: str, *, table: str = DEFAULT_NAME, schema: str | None = None) -> Backlog:
-    """What waits in the outbox of a database. Raises OrbitMQError if it cannot be used."""
-    engine = engine_of(url)
+    """The backlog of a database's outbox. Raises OrbitMQError if it is unusable."""
+    engine = engine_for_url(url)
     try:
         return _backlog(engine, Outbox(table, schema=schema), table)
     finally:
@@ -61,5 +61,5 @@ def backlog_of(url: str, *, table: str = DEFAULT_NAME, schema: str | None = None
 
 
 def _backlog(engine: Engine, outbox: Outbox, table: str) -> Backlog:
-    with in_a_sentence(f"the outbox {table!r} cannot be used"), engine.connect() as connection:
+    with with_short_errors(f"the outbox {table!r} cannot be used"), engine.connect() as connection:
         return outbox.backlog(connection)

@@ -1,4 +1,4 @@
-"""The outbox as an application uses it: adding messages in its own transactions, and looking after what waits."""
+"""Outbox for applications: adds messages in their transactions, and manages the backlog."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any, cast, overload
 import sqlalchemy as sa
 
 from orbitmq.client.errors import InvalidMessageError
+from orbitmq.database import database_time, dialect_of, is_for_asyncio, rows_changed
 from orbitmq.outbox.rows import UnsentMessage, row_of
 from orbitmq.outbox.table import DEFAULT_NAME, outbox_table
-from orbitmq.user_database import database_time, dialect_of, is_for_asyncio, rows_changed
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-    from orbitmq.client.messages import Message
-    from orbitmq.user_database import Executor
+    from orbitmq.client.message import Message
+    from orbitmq.database import Executor
 
 MAX_MESSAGE_SIZE = 4 << 20
-"""What producers and brokers take if they are not told otherwise."""
+"""Default limit of producers and brokers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits to be sent."""
+    """Unsent messages."""
 
     waiting: int
     failing: int
-    """How many of them could not be sent at least once."""
+    """How many of them have failed at least once."""
     oldest: float
-    """How many seconds the oldest of them has waited."""
+    """Age of the oldest in seconds."""
 
 
 class Outbox:
@@ -47,7 +47,7 @@ class Outbox:
             connection.execute(insert(orders).values(id=42))
             outbox.add(connection, Message("orders", b"42"))
 
-    The message is sent by a Relay if the transaction is committed, and never if it is rolled back.
+    A Relay sends the message if the transaction commits, and never if it rolls back.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class Outbox:
         schema: str | None = None,
         max_message_size: int = MAX_MESSAGE_SIZE,
     ) -> None:
-        """``table`` is one of ``outbox_table``, or the name of one. ``max_message_size`` is the producer's."""
+        """``table`` is a table of ``outbox_table``, or a name. ``max_message_size`` is that of the producer."""
         named = outbox_table(sa.MetaData(), table, schema=schema) if isinstance(table, str) else table
         self.table = named
-        self._most_bytes = max_message_size
+        self._max_bytes = max_message_size
         self._insert = sa.insert(named).values(
             created_at=database_time(), due_at=database_time(), failures=0, taken_by=None, sent_at=None
         )
 
     def create_table(self, bind: sa.Engine | sa.Connection) -> None:
-        """Make the table if it is not there. With asyncio: ``await connection.run_sync(outbox.create_table)``."""
+        """Create the table if missing. With asyncio: ``await connection.run_sync(outbox.create_table)``."""
         self.table.create(bind, checkfirst=True)
 
     # Adding
@@ -82,8 +82,8 @@ class Outbox:
     ) -> str | Coroutine[Any, Any, str]:
         """Add a message in the transaction of a connection or session; with one of asyncio, this is awaited.
 
-        Returns the ``message_id`` that consumers will see, which stays the same however often it has to be sent.
-        Raises InvalidMessageError for a message that could never be sent.
+        Returns the ``message_id`` that consumers will see, the same for every resend. Raises InvalidMessageError
+        for a message that cannot be sent.
         """
         if _is_awaited(connection):
             return cast("AsyncConnection", connection).run_sync(self.add, message)
@@ -100,20 +100,20 @@ class Outbox:
     def add_all(
         self, connection: Executor | AsyncConnection | AsyncSession, messages: Iterable[Message]
     ) -> list[str] | Coroutine[Any, Any, list[str]]:
-        """``add`` for many, in one go."""
+        """``add`` for many messages, in one statement."""
         if _is_awaited(connection):
             return cast("AsyncConnection", connection).run_sync(self.add_all, messages)
         executor = cast("Executor", connection)
-        rows = [row_of(message, self._most_bytes) for message in messages]
+        rows = [row_of(message, self._max_bytes) for message in messages]
         if rows:
             dialect_of(executor)
             executor.execute(self._insert, rows)
         return [row["message_id"] for row in rows]
 
-    # For those who look after it
+    # Operations
 
     def backlog(self, connection: Executor) -> Backlog:
-        """How much waits to be sent, and since when."""
+        """Number and age of unsent messages."""
         columns = self.table.c
         failing = sa.func.count(sa.case((columns.failures > 0, 1)))
         age = database_time() - sa.func.min(columns.created_at)
@@ -122,7 +122,7 @@ class Outbox:
         return Backlog(waiting, failures, max(0, oldest or 0) / 1000)
 
     def failing(self, connection: Executor, *, failures: int = 1, limit: int = 100) -> Sequence[UnsentMessage]:
-        """Messages that could not be sent at least so many times, the oldest first."""
+        """Messages with at least ``failures`` failures, oldest first."""
         columns = self.table.c
         names = ("id", "message_id", "topic", "failures", "last_error", "created_at")
         found = (
@@ -134,13 +134,13 @@ class Outbox:
         return [UnsentMessage.of(row) for row in connection.execute(found)]
 
     def send_soon(self, connection: Executor, id_: int) -> bool:
-        """Let a message that failed be tried again at once. False if there is none, or a relay has it."""
+        """Retry a failed message at once. False if it does not exist or is claimed by a relay."""
         columns = self.table.c
         chosen = sa.update(self.table).where(columns.id == id_, columns.due_at.is_not(None))
         return rows_changed(connection, chosen.where(columns.taken_by.is_(None)).values(due_at=database_time())) > 0
 
     def discard(self, connection: Executor, id_: int) -> bool:
-        """Give a message up: it will not be sent, and those behind it with its key will. False if there is none."""
+        """Delete an unsent message, which unblocks later ones of its ordering key. False if it does not exist."""
         columns = self.table.c
         chosen = sa.delete(self.table).where(columns.id == id_, columns.due_at.is_not(None))
         return rows_changed(connection, chosen) > 0

@@ -1,4 +1,4 @@
-"""What a relay can be told: how much it takes at a time, how long it tries, and when it tells somebody."""
+"""Options of a relay: batch size, retries, alarms and retention."""
 
 from __future__ import annotations
 
@@ -14,37 +14,36 @@ if TYPE_CHECKING:
 
 DAY = 86400.0
 
-MOST_IN_BATCH = 5000
-"""Several times as many are named in one statement, and databases have limits for that."""
+MAX_IN_BATCH = 5000
+"""Statements have several times as many parameters, which databases limit."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RelayConfig:
-    """Times are seconds."""
+    """Options of a relay. Times are seconds."""
 
     in_order: bool = True
-    """Whether messages of a topic with the same sharding key wait for those added before them. All relays of a
-    table have the same."""
+    """Send messages of a topic with the same sharding key in order. All relays of a table need the same value."""
     batch_size: int = 100
-    """How many messages are taken at a time."""
+    """Maximum of messages per claim."""
     batch_bytes: int = 32 << 20
     poll_interval: float = 1.0
-    """How often it is looked for messages while there are none."""
+    """Interval of polls while the table is empty."""
     lease: float = 60.0
-    """After this, messages taken by a relay that does not finish may be taken by another one."""
+    """Time after which another relay may claim the messages of one that has not finished."""
     first_retry: float = 1.0
     longest_retry: float = 60.0
-    """How long a message waits that could not be sent: the first time, twice as long each time, and at most."""
+    """Exponential backoff of retries: first and maximum delay."""
     resend_unsaved: bool = True
-    """Whether a message is sent again that a broker took but could not confirm to be on its disk or its slave."""
+    """Resend a message that a broker accepted without confirming the flush or the slave."""
     alarm_after: int = 10
-    """After so many failures of a message, and after as many more, ``alarm`` is called. It is still tried on."""
+    """``alarm`` is called every this many failures of a message. Retries continue."""
     alarm: Callable[[UnsentMessage], object] | None = None
-    """Without one, an error is logged."""
+    """Default: log an error."""
     keep_sent: float | None = 7 * DAY
-    """How long messages stay in the table that were sent; None for ever."""
+    """Retention of sent messages; None: unlimited."""
     clean_interval: float = 60.0
-    """How often those are deleted whose time has come."""
+    """Interval of deleting sent messages after their retention."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -53,19 +52,19 @@ class RelayConfig:
         ):
             if not getattr(self, name) > 0:
                 raise InvalidMessageError(f"{name} must be more than 0, not {getattr(self, name)}")
-        if not 1 <= self.batch_size <= MOST_IN_BATCH:
-            raise InvalidMessageError(f"batch_size must be from 1 to {MOST_IN_BATCH}, not {self.batch_size}")
+        if not 1 <= self.batch_size <= MAX_IN_BATCH:
+            raise InvalidMessageError(f"batch_size must be from 1 to {MAX_IN_BATCH}, not {self.batch_size}")
         if self.keep_sent is not None and self.keep_sent < 0:
             raise InvalidMessageError(f"keep_sent must be 0 or more, or None, not {self.keep_sent}")
 
     def retry_after(self, failures: int) -> float:
-        """How long a message waits that failed so many times."""
-        # The power alone would overflow after a thousand failures.
+        """Backoff after this many failures."""
+        # Unbounded, the power would overflow after a thousand failures.
         return min(self.longest_retry, self.first_retry * 2.0 ** min(failures - 1, 64))
 
 
 class RelayOptions(TypedDict, total=False):
-    """The keywords of a relay: the fields of RelayConfig, where they are explained."""
+    """Keywords of a relay: the fields of RelayConfig, which documents them."""
 
     in_order: bool
     batch_size: int

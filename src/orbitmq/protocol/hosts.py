@@ -15,6 +15,9 @@ from orbitmq.protocol.errors import ProtocolError
 V4_SIZE = 8
 V6_SIZE = 20
 
+LONGEST_TEXT = 128
+"""Characters of an address with its port. A scope has no limit of its own, and the texts are cached."""
+
 MAX_PORT = 65535
 
 _V6_GROUPS = struct.Struct(">8H")
@@ -51,6 +54,8 @@ def host_bytes(text: str) -> bytes:
     Any spelling of an IPv6 address is taken, and brackets may be missing, because Java splits at the
     last colon. A scope (``%eth0``) is dropped: the bytes have no place for it.
     """
+    if len(text) > LONGEST_TEXT:
+        raise ProtocolError(f"the address has {len(text)} characters, at most {LONGEST_TEXT} are allowed")
     address, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > MAX_PORT:
         raise ProtocolError(f"{text!r} is not an address and a port")

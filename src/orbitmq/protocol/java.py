@@ -12,7 +12,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING
 
-from orbitmq.lazily import lazy_module
+from orbitmq.lazy_import import lazy_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,14 +53,26 @@ def string_hash(text: str) -> int:
     return _signed(_hash_units(memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")))
 
 
-@functools.lru_cache(maxsize=8192)
+_LONGEST_CACHED_TAG = 128
+"""Characters or bytes of a tag whose hash is cached: 8,192 tags of 32 KB would take 256 MB."""
+
+
 def tags_code(tag: str | bytes) -> int:
     """What a consume queue unit holds for this ``TAGS`` value: its hash, and 0 if there is none.
 
-    Cached because a topic has few tags and many messages; the bound keeps a producer that puts ids into
-    tags from filling the memory.
+    Cached because a topic has few tags and many messages; the bounds keep a producer that puts ids or whole
+    documents into tags from filling the memory.
     """
+    if len(tag) > _LONGEST_CACHED_TAG:
+        return _tags_code(tag)
+    return _cached_tags_code(tag)
+
+
+def _tags_code(tag: str | bytes) -> int:
     return string_hash(tag if isinstance(tag, str) else decode_utf8(tag))
+
+
+_cached_tags_code = functools.lru_cache(maxsize=8192)(_tags_code)
 
 
 def hash_many(texts: Sequence[bytes]) -> npt.NDArray[np.int32]:

@@ -73,7 +73,7 @@ TOPICS_CLOSED_TO_CLIENTS = frozenset(
         OFFSET_MOVED_TOPIC,
     }
 )
-"""A send to one of these is refused with NO_PERMISSION."""
+"""A send to one of these is refused with NO_PERMISSION, by Apache's clients and brokers alike."""
 
 # Groups.
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
@@ -90,6 +90,7 @@ ONS_PERMISSION_GROUP = "CID_ONSAPI_PERMISSION"
 ONS_OWNER_GROUP = "CID_ONSAPI_OWNER"
 ONS_PULL_GROUP = "CID_ONSAPI_PULL"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 TRACE_PRODUCER_GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 
@@ -125,6 +126,10 @@ GROUPS_OF_A_NEW_BROKER = (
 """The groups a broker knows before anybody created one."""
 
 
+GROUPS_OF_SERVICES = frozenset({TRANSACTION_GROUP, REVIVE_GROUP})
+"""The groups whose offsets say how far a service of the broker has come."""
+
+
 def is_system_topic(topic: str) -> bool:
     """Whether the topic is one of RocketMQ's own, by name or by prefix."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
@@ -133,3 +138,11 @@ def is_system_topic(topic: str) -> bool:
 def is_system_group(group: str) -> bool:
     """Whether the group is one of RocketMQ's own, by name or by prefix."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_closed_to_clients(topic: str) -> bool:
+    """Whether a broker refuses sends to a topic: those that Apache refuses, and those that are the broker's stores.
+
+    Apache lets clients write to the timer's topic and to the revive topics of POP, whose readers trust each record.
+    """
+    return topic in TOPICS_CLOSED_TO_CLIENTS or topic == TIMER_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)

@@ -1,10 +1,11 @@
-"""Connections for the RocketMQ remoting protocol: a server and a client on one asyncio loop.
+"""RocketMQ's remoting protocol over TCP: a server and a client on one asyncio event loop.
 
-Here belongs what is between a socket and a handler: reading and writing, matching of answers, TLS, PROXY headers,
-time-outs and limits. What a request means does not belong here, nor what a topic is. Sockets come from the running
-loop and time from its clock, so that a simulator can be that loop.
+This package is everything between a socket and a request handler: reading and writing, matching of responses, TLS,
+PROXY headers, timeouts and limits. Not here: the meaning of requests, and topics. Sockets come from the running
+event loop and time from its clock, so that a simulator can take the place of the loop.
 """
 
+from orbitmq.platform.event_loop import new_event_loop, run
 from orbitmq.remoting.client import RemotingClient
 from orbitmq.remoting.connection import Answer, Connection, Handler
 from orbitmq.remoting.errors import (
@@ -18,12 +19,11 @@ from orbitmq.remoting.errors import (
     TlsConfigError,
     TooManyCallsError,
 )
-from orbitmq.remoting.limits import Limits
-from orbitmq.remoting.loops import new_event_loop, run
+from orbitmq.remoting.gather_write import Buffer
+from orbitmq.remoting.interceptor import FrameInterceptor
+from orbitmq.remoting.limits.connection_limits import Limits
 from orbitmq.remoting.server import Listener, RemotingServer
-from orbitmq.remoting.taking import Taker
-from orbitmq.remoting.tls import ClientTls, ServerTls, TlsMode
-from orbitmq.remoting.writing import Buffer
+from orbitmq.remoting.tls.context import ClientTls, ServerTls, TlsMode
 
 __all__ = [
     "Answer",
@@ -33,6 +33,7 @@ __all__ = [
     "ConnectError",
     "Connection",
     "ConnectionLostError",
+    "FrameInterceptor",
     "Handler",
     "IdleError",
     "Limits",
@@ -43,7 +44,6 @@ __all__ = [
     "RemotingServer",
     "ServerTls",
     "SlowReaderError",
-    "Taker",
     "TlsConfigError",
     "TlsMode",
     "TooManyCallsError",

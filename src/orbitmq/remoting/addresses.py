@@ -1,4 +1,4 @@
-"""Addresses as text: ``1.2.3.4:10911``, ``[0:0:0:0:0:0:0:1]:10911``, as they stand in RocketMQ's tables."""
+"""Addresses as text, in the form of RocketMQ's tables: ``1.2.3.4:10911``, ``[0:0:0:0:0:0:0:1]:10911``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from orbitmq.protocol.hosts import MAX_PORT, host_bytes, host_text
 
 
 def address_of(name: object) -> str:
-    """The text of what a transport calls its ``peername`` or ``sockname``.
+    """The text of a transport's ``peername`` or ``sockname``.
 
-    An IPv4 client of a socket that listens on IPv6 is shown as the IPv4 client it is.
+    An IPv4 client of a socket that listens on IPv6 has its IPv4 address.
     """
     if not isinstance(name, tuple) or len(name) < 2:
         return str(name or "")

@@ -1,4 +1,4 @@
-"""Outgoing connections: one to each address, made when it is needed and made again when it is gone."""
+"""Outgoing connections: one per address, opened on first use and reopened after a loss."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from orbitmq.remoting.addresses import host_and_port
 from orbitmq.remoting.connection import Connection, Handler
 from orbitmq.remoting.endpoint import Endpoint
 from orbitmq.remoting.errors import ConnectError, ConnectionLostError, one_sentence
-from orbitmq.remoting.limits import Limits
-from orbitmq.remoting.tls_transport import TlsTransport
+from orbitmq.remoting.limits.connection_limits import Limits
+from orbitmq.remoting.tls.transport import TlsTransport
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
 
-    from orbitmq.protocol.command import Command
-    from orbitmq.remoting.tls import ClientTls
+    from orbitmq.protocol.command.command import Command
+    from orbitmq.remoting.tls.context import ClientTls
 
 CONNECT_SECONDS = 3.0
-"""As in RocketMQ's clients; the TLS handshake is part of it."""
+"""Connect timeout, as in RocketMQ's clients; includes the TLS handshake."""
 
 
 class RemotingClient:
-    """Calls peers by address and answers what they ask in turn. To be made inside the loop that it belongs to."""
+    """Calls peers by address, and handles the requests that they send back. Must be made inside its event loop."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class RemotingClient:
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection, Exception | None], None] | None = None,
     ) -> None:
-        """``handlers`` are for the requests of servers. Raises TlsConfigError."""
+        """``handlers`` are for requests that servers send. Raises TlsConfigError."""
         self._handlers = {int(code): handler for code, handler in (handlers or {}).items()}
         self._context: ssl.SSLContext | None = None if tls is None else tls.context()
         self._connect_seconds = connect_seconds
         self._on_close = on_close
-        self._endpoint = Endpoint(limits or Limits(), on_open, self._gone)
+        self._endpoint = Endpoint(limits or Limits(), on_open, self._on_connection_closed)
         self._shared: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
@@ -52,7 +52,7 @@ class RemotingClient:
         return frozenset(self._endpoint.connections)
 
     async def connection(self, address: str) -> Connection:
-        """The connection to ``host:port`` that everybody shares. Raises ConnectError."""
+        """The shared connection to ``host:port``. Raises ConnectError."""
         shared = self._shared.get(address)
         if shared is not None and not shared.is_closing:
             return shared
@@ -64,7 +64,7 @@ class RemotingClient:
             self._connecting[address] = attempt
             attempt.add_done_callback(lambda ended: self._attempt_ended(address, ended))
         try:
-            # One who stops waiting must not stop the others.
+            # A cancelled caller must not cancel the attempt of the others.
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -73,17 +73,17 @@ class RemotingClient:
             raise
 
     async def call(self, address: str, command: Command, timeout: float) -> Command:  # noqa: ASYNC109
-        """Send a request and wait for its answer, the connection not counted in the time. Raises RemotingError."""
+        """Send a request and wait for its response; connecting does not count. Raises RemotingError."""
         return await (await self.connection(address)).call(command, timeout)
 
     async def call_oneway(self, address: str, command: Command) -> None:
-        """Send a request that has no answer. Raises RemotingError."""
+        """Send a oneway request. Raises RemotingError."""
         (await self.connection(address)).call_oneway(command)
 
     async def connect(self, address: str) -> Connection:
-        """A connection of one's own. Raises ConnectError."""
+        """A new connection that is not shared. Raises ConnectError."""
         if self._endpoint.is_full():
-            raise ConnectError(f"cannot connect to {address}: there are too many connections already")
+            raise ConnectError(f"cannot connect to {address}: connection limit reached")
         connection = Connection(self._endpoint, self._handlers, is_server=False)
         try:
             host, port = host_and_port(address)
@@ -98,7 +98,7 @@ class RemotingClient:
         return connection
 
     async def close(self) -> None:
-        """Close all connections and wait until they are gone."""
+        """Close all connections and wait until they are closed."""
         self._closed = True
         for attempt in tuple(self._connecting.values()):
             attempt.cancel()
@@ -116,7 +116,7 @@ class RemotingClient:
         self._shared[address] = connection
         return connection
 
-    def _gone(self, connection: Connection, error: Exception | None) -> None:
+    def _on_connection_closed(self, connection: Connection, error: Exception | None) -> None:
         for address, shared in self._shared.items():
             if shared is connection:
                 del self._shared[address]
@@ -127,7 +127,7 @@ class RemotingClient:
     def _attempt_ended(self, address: str, attempt: asyncio.Task[Connection]) -> None:
         self._connecting.pop(address, None)
         if not attempt.cancelled():
-            # Those who waited have heard of it; if none did any more, nobody needs to.
+            # Marks the error as retrieved: the callers that waited have raised it, and there may be none left.
             attempt.exception()
 
     async def _open(self, connection: Connection, host: str, port: int) -> None:
@@ -135,22 +135,22 @@ class RemotingClient:
         if self._context is None:
             await loop.create_connection(lambda: connection, host, port)
             return
-        shaken: asyncio.Future[None] = loop.create_future()
+        handshake: asyncio.Future[None] = loop.create_future()
 
         def done(error: Exception | None) -> None:
-            if shaken.done():
+            if handshake.done():
                 return
             if error is None:
-                shaken.set_result(None)
+                handshake.set_result(None)
             else:
-                shaken.set_exception(error)
+                handshake.set_exception(error)
 
         context = self._context
         transport, _ = await loop.create_connection(
             lambda: TlsTransport(context, connection, done, server_side=False), host, port
         )
         try:
-            await shaken
+            await handshake
         except BaseException:
             transport.abort()
             raise

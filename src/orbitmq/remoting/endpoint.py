@@ -1,71 +1,108 @@
-"""What the connections of one server or one client share: their table, one timer, one flush a turn of the loop."""
+"""Shared state of the connections of one server or client: their table, one timer, one flush per loop iteration."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING, Protocol
 
-from orbitmq.remoting.calls import OpaqueCounter
 from orbitmq.remoting.errors import one_sentence
+from orbitmq.remoting.limits.descriptors import connections_allowed
+from orbitmq.remoting.limits.fair_scheduling import FairScheduler
+from orbitmq.remoting.limits.memory_guard import MemoryGuard
+from orbitmq.remoting.pending_calls import OpaqueCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orbitmq.platform.memory_budget import MemoryBudget
     from orbitmq.remoting.connection import Connection
-    from orbitmq.remoting.limits import Limits
-    from orbitmq.remoting.taking import Taker
+    from orbitmq.remoting.interceptor import FrameInterceptor
+    from orbitmq.remoting.limits.connection_limits import Limits
 
 log = logging.getLogger("orbitmq.remoting")
 
 SHARES = 10
-"""All connections are looked at once in so many sweeps, a share in each: 65,000 at once would take 10 ms."""
+"""Number of sweeps that review all connections once, a share in each: 65,000 at once would take 10 ms."""
 
 
-class Opening(Protocol):
-    """A connection whose first bytes are still being looked at."""
+class Pending(Protocol):
+    """A connection whose first bytes (PROXY header, TLS handshake) are not complete."""
 
     def review(self, now: float) -> None:
-        """Give up if it takes too long."""
+        """Abort it if it takes too long."""
+
+    @property
+    def is_silent(self) -> bool:
+        """It has not sent a byte."""
 
     def abort(self) -> None: ...
 
 
 class Endpoint:
-    """The side of all connections of one server or client. To be made inside the loop that it belongs to."""
+    """The connections of one server or client. Must be made inside its event loop."""
 
     def __init__(
         self,
         limits: Limits,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection, Exception | None], None] | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
+        self.scheduler = FairScheduler(self.loop)
+        self.guard = None if budget is None else MemoryGuard(self, budget)
+        """None for a client, which chooses its peers itself."""
         self.limits = limits
         self.opaques = OpaqueCounter()
         self.connections: set[Connection] = set()
-        self.opening: set[Opening] = set()
+        self.pending: dict[Pending, None] = {}
+        """In the order of their arrival."""
+        self._allowed = limits.connections
+        """Limit of the connections of all endpoints that share the budget: they also share file descriptors."""
+        if budget is not None:
+            self._allowed = connections_allowed(limits.connections, limits.reserved_descriptors)
         self.calling: set[Connection] = set()
-        """Those that have made calls lately."""
+        """Connections with calls in flight."""
         self._on_open = on_open
         self._on_close = on_close
-        self._received: dict[Taker, list[tuple[Connection, bytes]]] = {}
+        self._received: dict[FrameInterceptor, list[tuple[Connection, bytes]]] = {}
         self._unflushed: list[Connection] = []
-        self._turn_ends = False
-        """Whether the end of this turn of the loop is asked for already."""
-        self._to_review: list[Connection | Opening] = []
+        self._end_is_scheduled = False
+        """``_end_iteration`` is scheduled."""
+        self._to_review: list[Connection | Pending] = []
         self._share = 0
-        self._said_full = False
+        self._full_was_logged = False
         self._emptied: asyncio.Event = asyncio.Event()
         self._timer = self.loop.call_later(limits.sweep_seconds, self._sweep)
 
     def is_full(self) -> bool:
-        """Whether no further connection may come in. Said in the log once each time that it comes to this."""
-        full = len(self.connections) + len(self.opening) >= self.limits.connections
-        if full and not self._said_full:
-            log.warning("no more connections are accepted: there are %d already", self.limits.connections)
-        self._said_full = full
+        """The connection limit is reached, and no silent connection could be closed to make room.
+
+        Logged once each time the limit is reached.
+        """
+        count = self._connection_count()
+        full = count >= self._allowed and not self._close_oldest_silent()
+        if full and not self._full_was_logged:
+            log.warning(
+                "remoting: connection limit reached, refusing new connections: there are %d; see "
+                "remotingMaxConnections, and ulimit -n minus reservedFileDescriptors",
+                count,
+            )
+        self._full_was_logged = full
         return full
+
+    def _connection_count(self) -> int:
+        members = (self,) if self.guard is None else self.guard.budget.members
+        return sum(len(member.connections) + len(member.pending) for member in members)
+
+    def _close_oldest_silent(self) -> bool:
+        for pending in self.pending:
+            if pending.is_silent:
+                pending.abort()
+                return True
+        return False
 
     def add(self, connection: Connection) -> None:
         self.connections.add(connection)
@@ -73,7 +110,7 @@ class Endpoint:
             try:
                 self._on_open(connection)
             except Exception as error:
-                log.exception("opening of %s failed", connection.remote_address)
+                log.exception("remoting: on_open of %s failed", connection.remote_address)
                 connection.close(error)
 
     def remove(self, connection: Connection, error: Exception | None) -> None:
@@ -81,20 +118,21 @@ class Endpoint:
             return
         self.connections.remove(connection)
         self.calling.discard(connection)
+        connection.release_charge()
         if self._on_close is not None:
             try:
                 self._on_close(connection, error)
             except Exception:
-                log.exception("cleaning up after %s failed", connection.remote_address)
+                log.exception("remoting: on_close of %s failed", connection.remote_address)
         self.check_empty()
 
     def check_empty(self) -> None:
-        """To be called when something went out of ``connections`` or ``opening``."""
-        if not self.connections and not self.opening:
+        """Must be called when something went out of ``connections`` or ``opening``."""
+        if not self.connections and not self.pending:
             self._emptied.set()
 
     async def empty(self, seconds: float) -> bool:
-        """Wait until there is no connection left, but not longer than this; say whether it came to that."""
+        """Wait until no connection is left; False after a timeout of this many seconds."""
         self._emptied.clear()
         self.check_empty()
         if self._emptied.is_set():
@@ -106,74 +144,90 @@ class Endpoint:
         return True
 
     def flush_soon(self, connection: Connection) -> None:
-        """Write out at the end of this turn of the loop what a connection has collected, with all others."""
-        if not self._turn_ends:
-            self._ask_for_end()
+        """Flush a connection at the end of this loop iteration, together with all others."""
+        if not self._end_is_scheduled:
+            self.schedule_iteration_end()
         self._unflushed.append(connection)
 
-    def take_soon(self, connection: Connection, taker: Taker, data: bytes) -> None:
-        """Have taken at the end of this turn of the loop what a connection received, with that of all others."""
-        if not self._turn_ends:
-            self._ask_for_end()
-        waiting = self._received.get(taker)
+    def intercept_at_end(self, connection: Connection, interceptor: FrameInterceptor, data: bytes) -> None:
+        """Pass these bytes to the interceptor at the end of this loop iteration, batched with other connections."""
+        if not self._end_is_scheduled:
+            self.schedule_iteration_end()
+        waiting = self._received.get(interceptor)
         if waiting is None:
-            waiting = self._received[taker] = []
+            waiting = self._received[interceptor] = []
         waiting.append((connection, data))
 
-    def take_received(self) -> None:
-        """The same now."""
+    def intercept_received(self) -> None:
+        """Pass all batched bytes to their interceptors now."""
         received, self._received = self._received, {}
-        for taker, together in received.items():
-            for connection, _ in together:
-                connection.waits = False
+        for interceptor, batch in received.items():
+            for connection, _ in batch:
+                connection.has_batched_input = False
             try:
-                sizes = taker.take_together(together)
+                sizes = interceptor.take_together(batch)
             except Exception as error:
-                log.exception("what %d connections sent could not be taken", len(together))
-                for connection, _ in together:
+                log.exception("remoting: interceptor failed, closing %d connections", len(batch))
+                for connection, _ in batch:
                     connection.abort(error)
                 continue
-            for (connection, data), size in zip(together, sizes, strict=True):
+            for (connection, data), size in zip(batch, sizes, strict=True):
                 if size < len(data):
-                    self._offer_rest(connection, taker, data[size:])
+                    self._intercept_rest(connection, interceptor, data[size:])
 
     @staticmethod
-    def _offer_rest(connection: Connection, taker: Taker, data: bytes) -> None:
+    def _intercept_rest(connection: Connection, interceptor: FrameInterceptor, data: bytes) -> None:
         try:
-            connection.offer(data, taker)
+            connection.intercept(data, interceptor)
         except Exception as error:
-            log.exception("what %s sent could not be taken", connection.remote_address)
+            log.exception("remoting: interceptor failed, closing %s", connection.remote_address)
             connection.abort(error)
 
-    def _ask_for_end(self) -> None:
-        self._turn_ends = True
-        self.loop.call_soon(self._end_turn)
+    def begin_iteration(self) -> FairScheduler:
+        """The scheduler, with the time of this loop iteration running."""
+        scheduler = self.scheduler
+        if scheduler.until == math.inf:
+            scheduler.begin()
+            self.schedule_iteration_end()
+        return scheduler
 
-    def _end_turn(self) -> None:
-        """Everything that came in this turn is taken, and everything that was answered leaves."""
-        self.take_received()
-        self._turn_ends = False
+    def schedule_iteration_end(self) -> None:
+        """Schedule ``_end_iteration`` for this loop iteration."""
+        if not self._end_is_scheduled:
+            self._end_is_scheduled = True
+            self.loop.call_soon(self._end_iteration)
+
+    def _end_iteration(self) -> None:
+        """Intercept what was received in this iteration, and write its responses."""
+        self.intercept_received()
+        self._end_is_scheduled = False
         unflushed, self._unflushed = self._unflushed, []
         for connection in unflushed:
             try:
                 connection.flush()
             except Exception as error:
-                log.error("writing to %s failed: %s", connection.remote_address, one_sentence(error))
+                log.error("remoting: closing %s: write failed: %s", connection.remote_address, one_sentence(error))
                 connection.abort(error)
+        self.scheduler.end()
+        guard = self.guard
+        if guard is not None and guard.budget.used > guard.budget.tight_from:
+            guard.review(self.loop.time())
 
     def _sweep(self) -> None:
         now = self.loop.time()
         self._timer = self.loop.call_later(self.limits.sweep_seconds, self._sweep)
+        if self.guard is not None:
+            self.guard.sweep(now)
         for connection in tuple(self.calling):
             if not connection.expire_calls(now):
                 self.calling.discard(connection)
         if not self._to_review:
-            self._to_review = [*self.connections, *self.opening]
+            self._to_review = [*self.connections, *self.pending]
             self._share = len(self._to_review) // SHARES + 1
         for watched in self._to_review[-self._share :]:
             watched.review(now)
         del self._to_review[-self._share :]
 
     def close(self) -> None:
-        """Stop the timer. Connections have to be gone by now."""
+        """Stop the timer. All connections must be closed before."""
         self._timer.cancel()

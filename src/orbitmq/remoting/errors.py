@@ -1,18 +1,18 @@
-"""What can go wrong with a connection, as one small tree. Every message says what happened in one sentence."""
+"""Errors of connections. Every message is one sentence."""
 
 from __future__ import annotations
 
 
 class RemotingError(Exception):
-    """Something between two peers did not work."""
+    """Base of all errors between two peers."""
 
 
 class ListenError(RemotingError):
-    """A server cannot listen on the address it was given."""
+    """A server cannot listen on its address."""
 
 
 class TlsConfigError(RemotingError):
-    """The certificates that were configured cannot be used."""
+    """The configured certificates cannot be used."""
 
 
 class ConnectError(RemotingError):
@@ -20,31 +20,39 @@ class ConnectError(RemotingError):
 
 
 class ConnectionLostError(RemotingError):
-    """The connection is gone. Whether the peer has done what was asked of it is not known."""
+    """The connection was lost. The peer may or may not have processed the request."""
 
 
 class CallTimeoutError(RemotingError):
-    """No answer came in time. Whether the peer has done what was asked of it is not known."""
+    """No response before the timeout. The peer may or may not have processed the request."""
 
 
 class TooManyCallsError(RemotingError):
-    """As many calls as allowed wait for their answers on this connection; nothing was sent."""
+    """The limit of calls in flight, or of unsent bytes, is reached on this connection; nothing was sent."""
 
 
 class IdleError(RemotingError):
-    """Nothing went over the connection for so long that it was closed."""
+    """The connection was closed because it was idle."""
 
 
 class SlowReaderError(RemotingError):
-    """The peer does not read what it is sent, so it was closed."""
+    """The connection was closed because the peer does not read."""
+
+
+class SlowFrameError(RemotingError):
+    """The connection was closed because the rest of a frame did not arrive in time."""
+
+
+class MemoryBudgetError(RemotingError):
+    """The connection was closed because the memory budget was exceeded and it held more than the others."""
 
 
 def one_sentence(error: BaseException) -> str:
-    """The kind of an error and the first line of its text, short enough for a remark or a log line."""
+    """Type and first line of an error, short enough for a remark or a log line."""
     text = sendable(str(error).partition("\n")[0][:300])
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def sendable(text: str) -> str:
-    """A text without halves of characters, which a peer's JSON can hold and ours cannot."""
+    """A text without lone surrogates, which a peer's JSON may contain and ours must not."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -8,19 +8,26 @@ them. They stand on ``client`` and ``store``; nothing here knows a broker from t
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orbitmq.spark.dedup import deduplicated
     from orbitmq.spark.pipelines.archive.directory import Archive
     from orbitmq.spark.pipelines.archive.job import archive
     from orbitmq.spark.pipelines.audit.job import audit
     from orbitmq.spark.pipelines.migrate.job import migrate
+    from orbitmq.spark.pipelines.progress import Summary
     from orbitmq.spark.pipelines.rebuild.job import rebuild
     from orbitmq.spark.pipelines.replay.job import replay
     from orbitmq.spark.pipelines.sql.views import register_topics, topic_view
-    from orbitmq.spark.pipelines.telling import Summary
-    from orbitmq.spark.spark_session import session
+    from orbitmq.spark.sessions.session import session
+    from orbitmq.spark.topic_source.dedup import deduplicated
+
+if "PYSPARK_PYTHON" not in os.environ:
+    # Spark finds formats with the interpreter of this variable, otherwise with the first python3 of the PATH. If a
+    # virtual environment is not activated that one lacks this package. A running JVM does not see it.
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 __all__ = [
     "Archive",
@@ -38,15 +45,15 @@ __all__ = [
 
 _MODULES = {
     "Archive": "pipelines.archive.directory",
-    "Summary": "pipelines.telling",
+    "Summary": "pipelines.progress",
     "archive": "pipelines.archive.job",
     "audit": "pipelines.audit.job",
-    "deduplicated": "dedup",
+    "deduplicated": "topic_source.dedup",
     "migrate": "pipelines.migrate.job",
     "rebuild": "pipelines.rebuild.job",
     "register_topics": "pipelines.sql.views",
     "replay": "pipelines.replay.job",
-    "session": "spark_session",
+    "session": "sessions.session",
     "topic_view": "pipelines.sql.views",
 }
 

@@ -1,8 +1,8 @@
-"""A cluster as plain code in Spark's processes sees it: what there is to read, and reading it.
+"""A blocking client of a cluster for Spark's processes: topics, bounds, offsets and range reads.
 
 Spark calls a data source from one thread and forks its workers, so there is no thread here: the event loop runs
-only while somebody waits for something, in the thread that waits. Between two steps of a reading the answers to its
-pulls pile up in the socket.
+only in a thread that waits for a result. Between two steps of a read the responses to its pulls wait in the socket
+buffer.
 """
 
 from __future__ import annotations
@@ -15,39 +15,40 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from orbitmq.client import queue_bounds
-from orbitmq.client.config import DEFAULT_INSTANCE, ClientConfig, name_server_list, unique_instance_name
+from orbitmq.client.config import ClientConfig, name_server_list
+from orbitmq.client.consumer.start_offset import QUEUE_SECONDS
 from orbitmq.client.errors import BrokerError, NoNameServerError, NotRunningError, OrbitMQError
-from orbitmq.client.instance import ClientInstance
-from orbitmq.client.namespaces import unwrap, wrap
-from orbitmq.client.range_answers import BUSY
-from orbitmq.client.range_reading import (
+from orbitmq.client.instance.instance import ClientInstance
+from orbitmq.client.instance.routes import MASTER
+from orbitmq.client.namespace import unwrap, wrap
+from orbitmq.client.query import queue_offsets as queue_bounds
+from orbitmq.client.query.range_protocol import BUSY
+from orbitmq.client.query.range_reader import (
     ANSWER_SECONDS,
     BATCH,
     FIRST_PAUSE,
-    LONGEST_PAUSE,
+    MAX_PAUSE,
     RETRY_SECONDS,
     WINDOW,
-    Piece,
     QueueRange,
     RangeReader,
+    RecordChunk,
 )
-from orbitmq.protocol.bodies import MessageQueue
+from orbitmq.client.sync.bridge import CallerLoop
+from orbitmq.protocol.bodies import CheckClientRequestBody, MessageQueue, SubscriptionData
+from orbitmq.protocol.codes import LanguageCode, RequestCode
+from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import NAMESPACE_SEPARATOR, TOOLS_CONSUMER_GROUP
 from orbitmq.remoting import RemotingError
-from orbitmq.remoting.loops import new_event_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 
     from orbitmq.client.config import ClientOptions
-    from orbitmq.client.queue_bounds import BoundaryName, Bounds
+    from orbitmq.client.query.queue_offsets import BoundaryName, Bounds
 
 T = TypeVar("T")
-
-IDLE_SECONDS = 1.0
-"""After so long without a call connections may have been closed by the other side: that is looked at first."""
 
 _Key = tuple[int, int, tuple[str, ...], float, tuple[tuple[str, object], ...]]
 _clusters: dict[_Key, Cluster] = {}
@@ -58,23 +59,19 @@ would be to close what the other process uses."""
 class Cluster:
     """The cluster of some name servers. Topics and groups are named as applications name them.
 
-    All that is asked is asked again for ``retry_seconds`` while a server that was there is away.
+    Requests are retried for ``retry_seconds`` while a server that has responded before is unreachable.
     """
 
     def __init__(self, config: ClientConfig, retry_seconds: float = RETRY_SECONDS) -> None:
         """Raises OrbitMQError."""
         self.retry_seconds = retry_seconds
         self._namespace = config.namespace
-        self._process = os.getpid()
-        self._used = time.monotonic()
         self._is_reached = False
-        """Whether it was ever there: what never was is not waited for."""
-        name = config.instance_name
-        name = unique_instance_name() if name == DEFAULT_INSTANCE else name
-        self._loop = new_event_loop()
+        """True after the first response: only then errors are retried."""
+        self._loop = CallerLoop()
         try:
-            self.instance = self._loop.run_until_complete(_made(config, config.client_id(name)))
-            """For what is run here."""
+            self.instance = self._loop.run(_made(config, config.client_id(config.own_instance_name)))
+            """The client instance for coroutines of ``run``."""
         except RemotingError as error:
             self._loop.close()
             raise OrbitMQError(str(error)) from error
@@ -87,7 +84,7 @@ class Cluster:
         retry_seconds: float = RETRY_SECONDS,
         **options: Unpack[ClientOptions],
     ) -> Cluster:
-        """The one of this process and thread for these name servers (``host:port;host:port``) and options.
+        """The cluster of this process and thread for these name servers (``host:port;host:port``) and options.
 
         Raises InvalidMessageError if no name server is given, here or by NAMESRV_ADDR, and OrbitMQError.
         """
@@ -100,64 +97,38 @@ class Cluster:
 
     @property
     def is_closed(self) -> bool:
-        return self._loop.is_closed()
+        return self._loop.is_closed
 
     def close(self) -> None:
-        """Leave. Whoever needs it again gets a new one by ``of``."""
+        """Close the connections. ``of`` returns a new cluster afterwards."""
         if self.is_closed:
             return
         for key in [key for key, cluster in _clusters.items() if cluster is self]:
             del _clusters[key]
-        try:
-            self._loop.run_until_complete(self.instance.release())
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
-            self._loop.close()
+        self._loop.close(self.instance.release())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something where ``instance`` lives, and wait for it."""
-        if self.is_closed or os.getpid() != self._process:
+        """Run a coroutine on the loop of ``instance``, and wait for its result."""
+        if not self._loop.is_usable:
             work.close()
             raise NotRunningError("this cluster is closed, or was made before a fork: get one by Cluster.of")
-        task = self._loop.create_task(self._awake(work))
-        try:
-            return self._loop.run_until_complete(task)
-        except BaseException:
-            if not task.done():
-                # Whoever was interrupted does not wait for it any more.
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    self._loop.run_until_complete(task)
-            raise
-        finally:
-            self._used = time.monotonic()
+        return self._loop.run(work)
 
-    async def _awake(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            if time.monotonic() - self._used > IDLE_SECONDS:
-                # Let the loop see which connections were closed while it stood still.
-                for _ in range(3):
-                    await asyncio.sleep(0)
-        except BaseException:
-            work.close()
-            raise
-        return await work
-
-    # What there is
+    # Topics and queues
 
     def topics(self) -> list[str]:
         """All topics but RocketMQ's own, retry and dead letter topics, sorted. Raises OrbitMQError."""
         start = self._namespace + NAMESPACE_SEPARATOR if self._namespace else ""
-        found = self._ask(lambda: queue_bounds.topics(self.instance))
+        found = self._request(lambda: queue_bounds.topics(self.instance))
         return [topic.removeprefix(start) for topic in found if topic.startswith(start)]
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic, sorted. Raises NoRouteError if there is no such topic, and OrbitMQError."""
-        found = self._ask(lambda: queue_bounds.queues(self.instance, self.wrap(topic)))
+        found = self._request(lambda: queue_bounds.queues(self.instance, self.wrap(topic)))
         return [self._plain(queue) for queue in found]
 
     def bounds(self, topics: Iterable[str]) -> dict[str, dict[MessageQueue, Bounds]]:
-        """Where the queues of topics begin and end. Raises NoRouteError if one does not exist, and OrbitMQError."""
+        """The bounds of the queues of topics. Raises NoRouteError if a topic does not exist, and OrbitMQError."""
         names = list(topics)
 
         async def ask() -> list[dict[MessageQueue, Bounds]]:
@@ -165,7 +136,7 @@ class Cluster:
                 queue_bounds.bounds(self.instance, self.wrap(name)) for name in names
             )
 
-        found = zip(names, self._ask(ask), strict=True)
+        found = zip(names, self._request(ask), strict=True)
         return {name: {self._plain(queue): ends for queue, ends in of.items()} for name, of in found}
 
     def offsets_at(
@@ -176,21 +147,40 @@ class Cluster:
         With ``UPPER`` those of the last messages stored at the time or before it. Raises OrbitMQError.
         """
         inward = [self._inward(queue) for queue in queues]
-        found = self._ask(lambda: queue_bounds.offsets_at(self.instance, inward, timestamp_ms, boundary), inward)
+        found = self._request(
+            lambda: queue_bounds.offsets_at(self.instance, inward, timestamp_ms, boundary), inward
+        )
         return {self._plain(queue): offset for queue, offset in found.items()}
 
-    # How far a group is
+    def check_filter(self, topics: Iterable[str], expression: str, expression_type: str) -> None:
+        """Have each broker that is a master of these topics check a filter. Raises BrokerError, with its name."""
+        for topic in topics:
+            for broker in sorted({queue.broker_name for queue in self.queues(topic)}):
+
+                async def check(topic: str = self.wrap(topic), broker: str = broker) -> None:
+                    address = self.instance.address(topic, broker, MASTER, only_this=False)
+                    data = SubscriptionData(topic=topic, sub_string=expression, expression_type=expression_type)
+                    body = CheckClientRequestBody(subscription_data=data)
+                    command = Command(
+                        RequestCode.CHECK_CLIENT_CONFIG, body=body.encode(), language=LanguageCode.PYTHON
+                    )
+                    if address is not None:
+                        await self.instance.call(address, command, QUEUE_SECONDS)
+
+                self._request(check)
+
+    # Offsets of groups
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """What a group has committed of these queues; where it has not, they are left out. Raises OrbitMQError."""
+        """The committed offsets of a group; queues without one are left out. Raises OrbitMQError."""
         inward = [self._inward(queue) for queue in queues]
-        found = self._ask(lambda: queue_bounds.committed(self.instance, self.wrap(group), inward), inward)
+        found = self._request(lambda: queue_bounds.committed(self.instance, self.wrap(group), inward), inward)
         return {self._plain(queue): offset for queue, offset in found.items()}
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Say that a group has come so far. Raises OrbitMQError."""
+        """Commit offsets of a group. Raises OrbitMQError."""
         inward = {self._inward(queue): offset for queue, offset in offsets.items()}
-        self._ask(lambda: queue_bounds.commit(self.instance, self.wrap(group), inward), inward)
+        self._request(lambda: queue_bounds.commit(self.instance, self.wrap(group), inward), inward)
 
     # Reading
 
@@ -205,7 +195,7 @@ class Cluster:
         batch: int = BATCH,
         timeout: float = ANSWER_SECONDS,
         retry_seconds: float | None = None,
-    ) -> Iterator[Piece]:
+    ) -> Iterator[RecordChunk]:
         """A range of a queue, in the order of offsets; see ``RangeReader``. May be closed before its end.
 
         Raises OffsetsLostError if messages of it are not there any more, and OrbitMQError.
@@ -220,13 +210,13 @@ class Cluster:
             timeout=timeout,
             retry_seconds=self.retry_seconds if retry_seconds is None else retry_seconds,
         )
-        return self._pieces(reader, QueueRange(self._inward(of.queue), of.start, of.end))
+        return self._chunks(reader, QueueRange(self._inward(of.queue), of.start, of.end))
 
-    def _pieces(self, reader: RangeReader, of: QueueRange) -> Iterator[Piece]:
+    def _chunks(self, reader: RangeReader, of: QueueRange) -> Iterator[RecordChunk]:
         reading = reader.reading(of)
         try:
-            while pieces := self.run(reading.some()):
-                yield from pieces
+            while chunks := self.run(reading.some()):
+                yield from chunks
         finally:
             reading.close()
 
@@ -242,20 +232,20 @@ class Cluster:
     def _plain(self, queue: MessageQueue) -> MessageQueue:
         return MessageQueue(unwrap(self._namespace, queue.topic), queue.broker_name, queue.queue_id)
 
-    # Asking
+    # Requests with retry
 
-    def _ask(self, question: Callable[[], Coroutine[Any, Any, T]], of: Iterable[MessageQueue] = ()) -> T:
-        return self.run(self._asked(question, {queue.topic for queue in of}))
+    def _request(self, request_of: Callable[[], Coroutine[Any, Any, T]], of: Iterable[MessageQueue] = ()) -> T:
+        return self.run(self._with_retry(request_of, {queue.topic for queue in of}))
 
-    async def _asked(self, question: Callable[[], Coroutine[Any, Any, T]], topics: set[str]) -> T:
-        """The answer to a question that may be asked again. Routes of ``topics`` are refreshed in between."""
+    async def _with_retry(self, request_of: Callable[[], Coroutine[Any, Any, T]], topics: set[str]) -> T:
+        """Retry a request with backoff. The routes of ``topics`` are refreshed before each retry."""
         until = time.monotonic() + self.retry_seconds
         pause = 0.0
         while True:
             try:
-                answer = await question()
+                answer = await request_of()
             except (OrbitMQError, RemotingError, ProtocolError) as error:
-                if time.monotonic() + pause >= until or not self._may_pass(error):
+                if time.monotonic() + pause >= until or not self._is_retryable(error):
                     if isinstance(error, OrbitMQError):
                         raise
                     raise OrbitMQError(f"a broker could not be asked: {error}; is it running?") from error
@@ -263,16 +253,16 @@ class Cluster:
                 self._is_reached = True
                 return answer
             await asyncio.sleep(pause)
-            pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
+            pause = min(max(2 * pause, FIRST_PAUSE), MAX_PAUSE)
             for topic in topics:
-                # Brokers may be somewhere else by now; if nobody can say so, the question will fail again.
+                # Brokers may have moved; if the refresh fails, the retry fails as well.
                 with contextlib.suppress(OrbitMQError, RemotingError):
                     await self.instance.refresh(topic)
 
-    def _may_pass(self, error: Exception) -> bool:
-        """Whether it makes sense to ask again."""
+    def _is_retryable(self, error: Exception) -> bool:
+        """True if the request can succeed when it is retried."""
         if isinstance(error, NoNameServerError):
-            # One that was never there is rather a wrong address.
+            # A name server that has never responded is probably a wrong address.
             return self._is_reached
         return isinstance(error, RemotingError) or (isinstance(error, BrokerError) and error.code in BUSY)
 
@@ -283,7 +273,7 @@ async def _made(config: ClientConfig, client_id: str) -> ClientInstance:
 
 @atexit.register
 def _close_all() -> None:
-    """Say goodbye to the brokers, where it is this thread's to do."""
+    """Close the clusters of this thread at exit."""
     here = os.getpid(), threading.get_ident()
     for cluster in [cluster for key, cluster in _clusters.items() if key[:2] == here]:
         with contextlib.suppress(Exception):

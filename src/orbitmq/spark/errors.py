@@ -1,4 +1,4 @@
-"""What can go wrong between Spark and a cluster, as one sentence each."""
+"""Errors of the Spark integration, one sentence each."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from orbitmq.client.errors import OrbitMQError
 
 
 class SparkSourceError(OrbitMQError):
-    """Reading or writing through Spark cannot go on."""
+    """Reading or writing through Spark failed."""
 
 
 class OptionError(SparkSourceError):
-    """An option, a schema or an offset that somebody gave cannot be used."""
+    """An option, a schema or an offset is invalid."""
 
 
 class DataLossError(SparkSourceError):
-    """Messages that a query was to read are not there any more."""
+    """Messages that a query has to read have expired."""

@@ -5,11 +5,12 @@ seams through which the world comes in (``Disk``, ``Clock``). Sockets, request c
 to do belong to the broker; the layout of a single record to ``orbitmq.protocol``.
 """
 
-from orbitmq.settings import ConfigError, parse_conf
-from orbitmq.store.appending import Appended
-from orbitmq.store.clock import Clock, SystemClock
+from orbitmq.platform.clock import Clock, SystemClock
+from orbitmq.platform.disk import Disk, LocalDisk
+from orbitmq.platform.settings import ConfigError, parse_conf
+from orbitmq.store.append.appender import Appended
+from orbitmq.store.append.stored_message import StoredMessage
 from orbitmq.store.config import BrokerRole, FlushDiskType, StoreConfig, from_settings
-from orbitmq.store.disk import Disk, LocalDisk
 from orbitmq.store.errors import (
     AppendRefusedError,
     DiskFaultError,
@@ -20,7 +21,7 @@ from orbitmq.store.errors import (
     StoreLockedError,
 )
 from orbitmq.store.message_store import MessageStore
-from orbitmq.store.reading import Boundary, GetResult, GetStatus, QueryResult
+from orbitmq.store.reader import Boundary, GetResult, GetStatus, QueryResult
 
 __all__ = [
     "AppendRefusedError",
@@ -43,6 +44,7 @@ __all__ = [
     "StoreDamagedError",
     "StoreError",
     "StoreLockedError",
+    "StoredMessage",
     "SystemClock",
     "from_settings",
     "parse_conf",

@@ -5,35 +5,34 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
-import re
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.protocol.hosts import MAX_PORT
-from orbitmq.settings import ConfigError, Int64, java_key, setting
-from orbitmq.settings import from_settings as _from_settings
-from orbitmq.store.kept_settings import KeptStoreSettings
+from orbitmq.platform.settings import MAX_MILLISECONDS, ConfigError, Int64, check_values, setting
+from orbitmq.platform.settings import from_settings as _from_settings
+from orbitmq.store.ignored_settings import IgnoredStoreSettings
+from orbitmq.store.retention.topic_pattern import topic_pattern
+from orbitmq.store.setting_ranges import MAX_MAPPED_FILE, STORE_RANGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LEAST_TIMER_LOG = 52 + 16
-"""A file of the timer log holds a unit and the mark behind the last one."""
-
+MAX_DELAY_LEVELS = 64
+"""Each has a queue and a timer of its own."""
 KEEP = "keep"
 DELETE = "delete"
 
 
 class FlushDiskType(enum.Enum):
-    """When an append counts as stored."""
+    """When an append counts as stored (RocketMQ's ``flushDiskType``)."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
-    """In the page cache: survives the process, not the machine."""
+    """In the page cache: survives a crash of the process, not of the machine."""
     SYNC_FLUSH = "SYNC_FLUSH"
-    """On the disk: an fsync covers it before it is acknowledged or shown to a reader."""
+    """On the disk: an fsync covers it before it is acknowledged or visible to readers."""
 
 
 class BrokerRole(enum.Enum):
-    """What a broker is to the others of its name."""
+    """Role of a broker among those of its name."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -41,7 +40,7 @@ class BrokerRole(enum.Enum):
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
-class StoreConfig(KeptStoreSettings):
+class StoreConfig(IgnoredStoreSettings):
     """Settings of one store. Sizes are bytes, times milliseconds unless the name says otherwise."""
 
     store_path_root_dir: str = ""
@@ -99,19 +98,27 @@ class StoreConfig(KeptStoreSettings):
     clean_file_forcibly_enable: bool = True
     clean_resource_interval: int = 10_000
 
-    # Not RocketMQ's: files of the log stay until an archiver has what is in them.
+    # Not RocketMQ's: handling of a damaged log in recovery.
+    quarantine_max_bytes: Int64 = setting(4_294_967_296, optional=True)
+    """Maximum size of the ``quarantine`` folder for bytes that recovery cuts off the log; 0 disables it."""
+
+    accept_lost_log: bool = setting(False, optional=True)
+    """Open a store whose last log files are missing: their messages are lost, queue offsets continue behind
+    them."""
+
+    # Not RocketMQ's: log files are retained until an archiver has copied them.
     archive_group: str = setting("", optional=True)
-    """The consumer group that it commits to; empty: files go without being asked for."""
+    """The consumer group with which the archiver commits its progress; empty: retention waits for no archiver."""
     archive_topics: str = setting("", optional=True)
-    """A regular expression for the topics that have to be archived; empty: all but those that nobody sends to."""
+    """A regular expression (RE2) for topics that must be archived; empty: all except the broker's internal ones."""
     archive_full_policy: str = setting("", optional=True)
-    """``keep`` (also if it is empty) or ``delete``: what becomes of files that are not archived on a full disk."""
+    """``keep`` (the default) or ``delete``: policy for files that are not archived when the disk is full."""
 
     broker_ip1: str = setting("127.0.0.1", key="brokerIP1")
-    """An IP address: with the port, what every record says of where it was stored."""
+    """An IP address; with the port it is the store host in every record."""
     listen_port: int = 10_911
 
-    # What the broker around the store goes by.
+    # Settings of the broker that the store depends on.
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
     ha_listen_port: int = 10_912
     flush_delay_offset_interval: Int64 = 10_000
@@ -132,45 +139,29 @@ class StoreConfig(KeptStoreSettings):
     enable_d_leger_commit_log: bool = False
 
     def __post_init__(self) -> None:
+        check_values(self, STORE_RANGES)
         for name, unit in (
             ("mapped_file_size_consume_queue", 20),
             ("mapper_file_size_batch_consume_queue", 46),
         ):
             rounded = -(-getattr(self, name) // unit) * unit
             setattr(self, name, rounded)
-        for name in (
-            "mapped_file_size_commit_log",
-            "mapped_file_size_consume_queue",
-            "mapper_file_size_batch_consume_queue",
-            "max_hash_slot_num",
-            "max_index_num",
-            "max_message_size",
-            "flush_interval_commit_log",
-            "flush_interval_consume_queue",
-            "commit_interval_commit_log",
-            "clean_resource_interval",
-            "flush_delay_offset_interval",
-            "timer_precision_ms",
-            "timer_flush_interval_ms",
-            "mapped_file_size_timer_log",
-        ):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{java_key(name)} must be greater than 0")
-        for name in ("listen_port", "ha_listen_port"):
-            if getattr(self, name) > MAX_PORT:
-                raise ConfigError(f"{java_key(name)}={getattr(self, name)}: a port is between 0 and {MAX_PORT}")
+        if (size := 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num) > MAX_MAPPED_FILE:
+            raise ConfigError(
+                f"maxHashSlotNum={self.max_hash_slot_num} and maxIndexNum={self.max_index_num} make index files of "
+                f"{size} bytes; at most {MAX_MAPPED_FILE} are allowed"
+            )
         for hour in self.delete_hours_text():
-            if not hour.isdigit() or not 0 <= int(hour) <= 23:
+            if not (hour.isascii() and hour.isdigit() and len(hour) <= 2 and int(hour) <= 23):
                 raise ConfigError(f"deleteWhen has {hour!r}; give hours 00 to 23 separated by ';'")
-        try:
-            re.compile(self.archive_topics)
-        except re.error as error:
-            raise ConfigError(f"archiveTopics={self.archive_topics} is no regular expression: {error}") from None
+        if self.archive_topics:
+            try:
+                topic_pattern(self.archive_topics)
+            except ConfigError as error:
+                raise ConfigError(f"archiveTopics={self.archive_topics} {error}") from None
         if self.archive_full_policy not in {"", KEEP, DELETE}:
             raise ConfigError(f"archiveFullPolicy={self.archive_full_policy}: {KEEP} or {DELETE} is expected")
         delay_levels(self.message_delay_level)
-        if self.mapped_file_size_timer_log < _LEAST_TIMER_LOG:
-            raise ConfigError(f"mappedFileSizeTimerLog must be at least {_LEAST_TIMER_LOG}")
 
     @property
     def commit_log_dirs(self) -> tuple[str, ...]:
@@ -196,7 +187,7 @@ class StoreConfig(KeptStoreSettings):
 
 
 def from_settings(settings: Mapping[str, str], **overrides: Any) -> tuple[StoreConfig, list[str]]:
-    """Build a config from Java keys. Returns it and the keys that are not the store's. Raises ConfigError."""
+    """Build a config from Java keys. Returns it and the keys that are not store settings. Raises ConfigError."""
     return _from_settings(StoreConfig, settings, **overrides)
 
 
@@ -204,8 +195,15 @@ def delay_levels(text: str) -> dict[int, int]:
     """The table of ``messageDelayLevel``: level (from 1) to milliseconds."""
     units = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
     levels: dict[int, int] = {}
-    for level, part in enumerate(text.split(), start=1):
-        if part[-1:] not in units or not part[:-1].isdigit():
+    parts = text.split()
+    if len(parts) > MAX_DELAY_LEVELS:
+        raise ConfigError(f"messageDelayLevel has {len(parts)} levels; at most {MAX_DELAY_LEVELS} are allowed")
+    for level, part in enumerate(parts, start=1):
+        number = part[:-1]
+        if part[-1:] not in units or not (number.isascii() and number.isdigit()):
             raise ConfigError(f"messageDelayLevel has {part!r}; give numbers with s, m, h or d")
-        levels[level] = int(part[:-1]) * units[part[-1]]
+        if len(number) > 15 or int(number) * units[part[-1]] > MAX_MILLISECONDS:
+            longest = MAX_MILLISECONDS // units["d"]
+            raise ConfigError(f"messageDelayLevel has {part[:40]!r}; a level has at most {longest}d")
+        levels[level] = int(number) * units[part[-1]]
     return levels

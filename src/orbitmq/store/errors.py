@@ -1,28 +1,29 @@
-"""What can go wrong with a store, as one small tree. Every message says what to do about it."""
+"""Exceptions of the store. Every message says what to do about it."""
 
 from __future__ import annotations
 
 import enum
 
+from orbitmq.platform.errors import DiskFaultError, StoreDamagedError, StoreError
+from orbitmq.protocol.remarks import hide_paths
 
-class StoreError(Exception):
-    """A store cannot do what was asked."""
+__all__ = [
+    "AppendRefusedError",
+    "DiskFaultError",
+    "FlushFailedError",
+    "PutStatus",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreLockedError",
+]
 
 
 class StoreLockedError(StoreError):
     """Another process has this store open."""
 
 
-class StoreDamagedError(StoreError):
-    """The files contradict each other in a way that recovery does not repair by itself."""
-
-
-class DiskFaultError(StoreError):
-    """The disk refused an operation: full, read-only, or failing."""
-
-
 class FlushFailedError(DiskFaultError):
-    """An fsync failed. What it covered may be lost, so nothing of it was acknowledged."""
+    """An fsync failed. The bytes it covered may be lost, so none of them were acknowledged."""
 
 
 class PutStatus(enum.Enum):
@@ -34,7 +35,7 @@ class PutStatus(enum.Enum):
     SLAVE_NOT_AVAILABLE = 11
     SERVICE_NOT_AVAILABLE = 14
     MESSAGE_ILLEGAL = 13
-    # Names below share a response code with another status; a tuple keeps them distinct members.
+    # Statuses below share a response code with another one; a tuple keeps them distinct members.
     PROPERTIES_SIZE_EXCEEDED = (13, "properties")
     CREATE_MAPPED_FILE_FAILED = (1, "file")
     UNKNOWN_ERROR = (1, "unknown")
@@ -49,8 +50,11 @@ class PutStatus(enum.Enum):
 
 
 class AppendRefusedError(StoreError):
-    """The store did not take a message; nothing of it was written."""
+    """The store refused a message; nothing of it was written.
+
+    The reason goes to the client, so it names no directory of the server; the log line does.
+    """
 
     def __init__(self, status: PutStatus, reason: str) -> None:
-        super().__init__(reason)
+        super().__init__(hide_paths(reason))
         self.status = status

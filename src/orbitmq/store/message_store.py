@@ -6,47 +6,59 @@ Everything here is synchronous and belongs to one thread. Nothing waits for the 
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Self
 
+from orbitmq.platform.clock import SystemClock
+from orbitmq.platform.disk import LocalDisk, machine_memory
 from orbitmq.protocol.hosts import host_bytes
-from orbitmq.protocol.message_id import encode_offset_id
-from orbitmq.store.appending import Appender
-from orbitmq.store.checkpoint import Checkpoint
-from orbitmq.store.clock import SystemClock
-from orbitmq.store.commit_log import CommitLog
+from orbitmq.protocol.message.message_id import encode_offset_id
+from orbitmq.store.append.appender import Appender
+from orbitmq.store.background.checkpoint import Checkpoint
+from orbitmq.store.commitlog.commit_log import CommitLog
+from orbitmq.store.commitlog.failed_sync_marker import FailedSyncMarker
+from orbitmq.store.commitlog.mapped_files import LogFiles
 from orbitmq.store.config import FlushDiskType
-from orbitmq.store.disk import LocalDisk, machine_memory
-from orbitmq.store.dispatch import Dispatcher
+from orbitmq.store.consumequeue.close_snapshot import CloseSnapshot
+from orbitmq.store.consumequeue.flush import QueueFlush
+from orbitmq.store.consumequeue.repair import QueueRepairs
+from orbitmq.store.consumequeue.table import QueueTable
+from orbitmq.store.dispatch.dispatcher import Dispatcher
+from orbitmq.store.dispatch.reput import Reput
 from orbitmq.store.errors import DiskFaultError, FlushFailedError, StoreError, StoreLockedError
-from orbitmq.store.key_index import KeyIndex
-from orbitmq.store.log_files import LogFiles
-from orbitmq.store.queue_floor import QueueFloor
-from orbitmq.store.queue_sync import QueueSync
-from orbitmq.store.queue_table import QueueTable
-from orbitmq.store.reading import Reader
-from orbitmq.store.recovery import Recovery, RecoveryReport
-from orbitmq.store.showing import Showing
-from orbitmq.store.unflushed import UnflushedMark
+from orbitmq.store.index.key_index import KeyIndex
+from orbitmq.store.reader import Reader
+from orbitmq.store.recovery.deleted_topics import DeletedTopics
+from orbitmq.store.recovery.missing_log import Ends, assigned_ends, continue_queue_offsets, missing_end, refuse
+from orbitmq.store.recovery.quarantine import Quarantine
+from orbitmq.store.recovery.recovery import PreviousRun, Recovery, RecoveryReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from orbitmq.store.clock import Clock
+    from orbitmq.platform.clock import Clock
+    from orbitmq.platform.disk import Disk
     from orbitmq.store.config import StoreConfig
-    from orbitmq.store.disk import Disk
-    from orbitmq.store.queue_table import Queue
+    from orbitmq.store.consumequeue.table import Queue
+
+logger = logging.getLogger(__name__)
+
+NEW_QUEUES_AT_CLOSE = 20_000
+"""Maximum number of consume queues without a file that a close creates files for, about 0.5 ms each. A client may
+have sent to hundreds of thousands of queues a moment ago. The log holds all of them: the next start reads it."""
 
 ABORT_MARK = "orbitmq"
-"""Stands in ``abort`` behind the process id (RocketMQ writes the id alone), so that recovery knows whose it was."""
+"""Follows the process id in ``abort`` (RocketMQ writes the id alone), so that recovery can tell whose file it
+is."""
 
 INDEX_BATCH = 512
-"""Records whose keys wait to be put into the index together. More would cost less each, but their slots lie
-anywhere, and after a sync the first store to each page takes microseconds, for which everything waits."""
+"""Records whose keys are put into the index together. More would cost less each, but their slots are spread over
+the file, and after a sync the first store to each page takes microseconds that block the loop."""
 
 
 class MessageStore:
-    """An open store."""
+    """An open store: commit log, consume queues, index, recovery, and the background state they share."""
 
     def __init__(
         self, config: StoreConfig, disk: Disk, clock: Clock, release: Callable[[], None], memory_size: int
@@ -80,10 +92,13 @@ class MessageStore:
                 max_pending=INDEX_BATCH,
             )
         self.dispatcher = Dispatcher(self.queues, self.index, config)
-        self._showing = Showing(files, self.dispatcher)
-        self.reader = Reader(disk, config, self.log, self.queues, self.index, memory_size, self._mend_index)
+        self.deleted = DeletedTopics(disk, config.path("config"))
+        self.dispatcher.deleted = self.deleted.ends
+        self._reput = Reput(files, self.dispatcher)
+        self.repairs = QueueRepairs(files, self.dispatcher)
+        self.reader = Reader(disk, config, self.log, self.queues, self.index, memory_size, self.repairs, clock)
         self.appender = Appender(config, clock, self.log, self.queues, self.dispatcher)
-        # The verbs of a store, without a call in between on the path of every message.
+        # Bound methods: saves one call for each message.
         self.append = self.appender.append
         self.append_many = self.appender.append_many
         self.append_batch = self.appender.append_batch
@@ -93,13 +108,13 @@ class MessageStore:
         self.query = self.reader.query
         self.record = self.reader.record
         self.log_failure: str | None = None
-        """Why a sync of the log failed. No later one can vouch for what it covered."""
+        """Why a sync of the log failed; None if none did. No later sync proves that those bytes are on disk."""
         self.derived_are_suspect = False
-        """A sync of queues or index failed: the next start must not trust them."""
+        """A sync of queues or index failed: the next start must not trust these files."""
         self.rebuilds = 0
-        """How often a queue was written again from the log since the store was opened."""
+        """Number of queues rebuilt from the log since the store was opened."""
         self.recovery: RecoveryReport
-        self._floor: QueueFloor | None = None
+        self._snapshot: CloseSnapshot | None = None
         self._is_open = False
 
     # Opening and closing
@@ -114,12 +129,15 @@ class MessageStore:
         batch_topics: Iterable[str] = (),
         memory_size: int | None = None,
     ) -> MessageStore:
-        """Open a store, making it if it is new and recovering it if it was not closed properly.
+        """Open a store: create it if it is new, recover it if it was not closed cleanly.
 
         ``batch_topics`` are those with ``queue.type=BatchCQ`` that have no queue on disk yet.
         """
         disk = disk or LocalDisk()
         root = config.store_path_root_dir
+        # Directories of the log may be links if the operator names them: that puts the log on another disk.
+        for directory in (root, *(config.commit_log_dirs if config.store_path_commit_log else ())):
+            disk.refuse_links(directory)
         try:
             release = disk.lock(config.path("lock"))
         except BlockingIOError:
@@ -146,19 +164,47 @@ class MessageStore:
         config, disk = self.config, self.disk
         abort = config.path("abort")
         clean = disk.stat(abort) is None
-        self._floor = QueueFloor.load(disk, config.store_path_root_dir)
-        self.log.files.load()
+        self._snapshot = CloseSnapshot.load(disk, config.store_path_root_dir)
+        files = self.log.files
+        files.load()
         self.queues.load()
+        last_owner = ABORT_MARK.encode() if clean else disk.read(abort)
+        # Only OrbitMQ writes the snapshot: if there is one, the last clean close was its own.
+        is_trusted = last_owner.endswith(ABORT_MARK.encode()) and self._snapshot is not None
+        missing = missing_end(files, self.checkpoint, self._snapshot, is_own=is_trusted)
+        ends: Ends = {}
+        if missing:
+            if not config.accept_lost_log:
+                raise refuse(files, missing, config)
+            ends = assigned_ends(disk, self.queues, self._snapshot, config.mapped_file_size_consume_queue)
+            self._snapshot = self._snapshot or CloseSnapshot({})
+        elif self._snapshot is not None:
+            ends = self._snapshot.resumes_at
+        self.queues.resumes_at = ends
         if clean:
-            # Only now: a store that is refused, by a wrong setting say, stays one that was closed properly.
+            # Not earlier: a store that is refused, because of a wrong setting for instance, stays cleanly closed.
             disk.write(abort, f"{os.getpid()} {ABORT_MARK}".encode())
             disk.sync(abort)
             disk.sync_dir(config.store_path_root_dir)
+        previous = PreviousRun(clean, disk.read(abort).endswith(ABORT_MARK.encode()), self._snapshot)
         self._recovery = recovery = Recovery(
-            disk, config, self.log.files, self.queues, self.dispatcher, self.checkpoint, self._floor,
-            clean=clean, is_own=disk.read(abort).endswith(ABORT_MARK.encode()),
+            disk, config, files, self.queues, self.dispatcher, self.checkpoint, previous,
+            Quarantine(disk, self.clock, config.store_path_root_dir, config.quarantine_max_bytes),
         )  # fmt: skip
         self.recovery = report = recovery.run()
+        if self.deleted.follow_log(self.log.files.start, report.log_end):
+            self.deleted.persist()
+        lost = continue_queue_offsets(self.queues, self.dispatcher, ends)
+        if missing and self._snapshot is not None:
+            logger.error(
+                "recovery: lost the log from %d to %d (acceptLostLog): %d queue offsets have no message",
+                report.log_end, missing, lost,
+            )  # fmt: skip
+            self.checkpoint.logics_physical_offset = 0
+            self.checkpoint.store(disk, config.path("checkpoint"))
+            self._snapshot.log_end = report.log_end
+            self._snapshot.resumes_at = ends
+            self._snapshot.store(disk, config.store_path_root_dir)
         if not clean:
             self.checkpoint.store(disk, config.path("checkpoint"))
         self.log.open_at(report.log_end)
@@ -169,12 +215,12 @@ class MessageStore:
         self._is_open = True
 
     def _open_queue(self, queue: Queue) -> None:
-        """Open a queue that was not touched before: it cannot hold anything after the end found by recovery."""
+        """Open a queue at its first use: it cannot hold anything after the end found by recovery."""
         report = self.recovery
         self._recovery.open_untouched(queue, report.log_end)
         start = self.log.start
-        is_behind = report.clean and self._floor is not None and self._floor.is_above(queue, start)
-        # Of a queue whose records have all expired there is nothing to write again but its numbering.
+        is_behind = report.clean and self._snapshot is not None and self._snapshot.is_above(queue, start)
+        # If all records of a queue have expired, there is nothing to rebuild but its numbering.
         if is_behind or (queue.gaps and queue.max_physical > start):
             self.rebuilds += 1
             self.queues.topic(queue.topic).queues[queue.queue_id] = queue
@@ -182,7 +228,7 @@ class MessageStore:
             report.rebuilt_queues.append((queue.topic, queue.queue_id))
 
     def close(self) -> None:
-        """Make everything durable and leave the mark of a clean exit."""
+        """Make everything durable and mark the exit as clean."""
         if not self._is_open:
             return
         self._is_open = False
@@ -191,14 +237,14 @@ class MessageStore:
             self._leave_clean()
         except OSError as error:
             raise DiskFaultError(
-                f"the store {self.config.store_path_root_dir} cannot be closed properly, the next start will look "
-                f"through it: {error.strerror or error}: {error.filename or 'unknown file'}"
+                f"the store {self.config.store_path_root_dir} cannot be closed cleanly, recovery follows: "
+                f"{error.strerror or error}: {error.filename or 'unknown file'}"
             ) from error
         finally:
-            self.let_go()
+            self.abandon()
 
-    def let_go(self) -> None:
-        """Give up files and lock without writing anything: what is not flushed is left as a crash leaves it."""
+    def abandon(self) -> None:
+        """Release files and lock without writing: what is not flushed stays as after a crash."""
         self._is_open = False
         self.appender.gate.close("closed", "the store is closed: open it again")
         self.log.close()
@@ -212,15 +258,25 @@ class MessageStore:
         self.log.commit()
         self.flush()
         if self.dispatcher.fault is not None:
-            self.dispatcher.mend(self.log.files)
+            self.dispatcher.repair(self.log.files)
+        new = sum(not queue.file_count for queue in self.dispatcher.unwritten)
+        if new > NEW_QUEUES_AT_CLOSE:
+            logger.warning(
+                "store: closed without writing consume queues: %d new ones have no file yet, and at most %d are "
+                "created by a close; the next start reads them from the log",
+                *(new, NEW_QUEUES_AT_CLOSE),
+            )
+            return
         self.sync_queues()
         if self.dispatcher.position < self.log.end or self.dispatcher.fault is not None or self.derived_are_suspect:
-            return  # part of a replica's record, or a failing disk: the next start looks at it again
-        floor = self._floor or QueueFloor({})
-        floor.update(self.queues)
+            return  # part of a replica's record, or a failing disk: the next start recovers
+        snapshot = self._snapshot or CloseSnapshot({})
+        snapshot.update(self.queues)
+        snapshot.log_end = self.log.end
+        snapshot.resumes_at = {}
         if self.index is not None:
-            floor.indexed_to, floor.index_end = self.dispatcher.position, self.index.end_offset
-        floor.store(self.disk, self.config.store_path_root_dir)
+            snapshot.indexed_to, snapshot.index_end = self.dispatcher.position, self.index.end_offset
+        snapshot.store(self.disk, self.config.store_path_root_dir)
         self.log.drop_spare()
         self.disk.remove(self.config.path("abort"))
         self.disk.sync_dir(self.config.store_path_root_dir)
@@ -235,11 +291,11 @@ class MessageStore:
     def is_open(self) -> bool:
         return self._is_open
 
-    # What readers see
+    # Visible state
 
     @property
     def visible_end(self) -> int:
-        """Records before this offset may be shown: they are as safe as the flush policy promises."""
+        """Records before this offset are visible: they are as safe as the flush policy promises."""
         if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             return self.log.flushed
         return self.log.committed
@@ -248,38 +304,52 @@ class MessageStore:
         """Dispatch records that became visible since they were appended; returns how many."""
         if self.dispatcher.position >= self.visible_end:
             return 0
-        return self._showing.catch_up(self.visible_end, most)
+        return self._reput.catch_up(self.visible_end, most)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The smallest queue offset that can be read; 0 for an unknown queue."""
+        """The smallest readable queue offset; 0 for an unknown queue."""
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The queue offset after the newest message that can be read; 0 for an unknown queue."""
+        """The queue offset after the newest readable message; 0 for an unknown queue."""
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
-
-    def _mend_index(self) -> None:
-        # Not left to the next message: where none comes, as after a recovery, nobody else would try again.
-        if self.dispatcher.index_gap is not None:
-            self.dispatcher.mend_index(self.log.files)
 
     def message_id(self, offset: int) -> str:
         """The offset message id of the record at a physical offset."""
         return encode_offset_id(self.log.store_host, offset)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the queues of a topic. Its records stay in the log until they expire."""
+        """Delete a topic: its records stay in the log until they expire, but are never put into a queue again.
+
+        Blocks until the deletion is on disk. A broker does the two steps itself, the blocking one in a worker
+        thread.
+        """
+        if self.mark_deleted(topic):
+            self.deleted.persist()
+        self.remove_queues(topic)
+
+    def mark_deleted(self, topic: str) -> bool:
+        """Hide the current records of a topic; False if it has no queue, in which case ``deleted`` did not
+        change."""
+        if topic not in self.queues.topics and topic not in self.queues.names():
+            return False
+        self.deleted.follow_log(self.log.files.start, self.log.end)
+        self.deleted.ends[topic] = self.log.end
+        return True
+
+    def remove_queues(self, topic: str) -> None:
+        """Remove the queue files of a topic. Only after ``mark_deleted`` and once ``deleted`` is on disk."""
         self.queues.remove_topic(topic)
         self.dispatcher.unwritten = [queue for queue in self.dispatcher.unwritten if queue.topic != topic]
-        if self._floor is not None and self._floor.ranges.pop(topic, None) is not None:
-            self._floor.store(self.disk, self.config.store_path_root_dir)
+        if self._snapshot is not None and self._snapshot.ranges.pop(topic, None) is not None:
+            self._snapshot.store(self.disk, self.config.store_path_root_dir)
 
-    # Making durable, in one thread. StoreService does the same with the waiting elsewhere.
+    # Flushing, in one thread. StoreService does the same with the blocking calls in worker threads.
 
     def flush(self) -> int:
-        """Sync the log and show what that made safe; returns the flushed offset."""
+        """Sync the log and dispatch what became visible; returns the flushed offset."""
         if self.log_failure is not None:
             raise FlushFailedError(self.log_failure)
         end, store_timestamp, files = self.log.flush_targets()
@@ -287,28 +357,29 @@ class MessageStore:
             for file in files:
                 file.sync()
         except OSError as error:
-            raise self.note_flush_failure(error) from error
-        self.note_flushed(end, store_timestamp)
+            raise self.on_flush_failed(error) from error
+        self.on_flushed(end, store_timestamp)
         return end
 
-    def note_flushed(self, end: int, store_timestamp: int) -> None:
-        """A sync of what ``log.flush_targets`` named has come back."""
+    def on_flushed(self, end: int, store_timestamp: int) -> None:
+        """Record that a sync of ``log.flush_targets`` succeeded."""
         if self.log_failure is not None:
             raise FlushFailedError(self.log_failure)
         self.log.mark_flushed(end)
         self.checkpoint.physic_msg_timestamp = max(self.checkpoint.physic_msg_timestamp, store_timestamp)
         self.catch_up()
 
-    def note_flush_failure(self, error: OSError) -> FlushFailedError:
-        """A sync of the log failed: the kernel may have dropped the pages, so no later sync can vouch for them.
+    def on_flush_failed(self, error: OSError) -> FlushFailedError:
+        """Handle a failed sync of the log: the kernel may have dropped the pages, so no later sync covers them.
 
-        The store takes no more messages; what it has can still be read. A restart finds out what is on disk.
+        The store refuses further messages and remains readable. A restart finds out what is on disk.
         """
         try:
-            UnflushedMark(self.disk, self.config.store_path_root_dir).leave()
+            FailedSyncMarker(self.disk, self.config.store_path_root_dir).leave()
             what = "broker"
         except OSError:
-            # The next process would take what is in memory for what is on disk; after a reboot only that is there.
+            # The next process would read the page cache as if it were the disk; after a reboot only the disk is
+            # left.
             what = "machine"
         reason = f"the disk failed to store the log ({error.strerror}): check the disk, then restart the {what}"
         self.log_failure = reason
@@ -316,8 +387,8 @@ class MessageStore:
         return FlushFailedError(reason)
 
     def sync_queues(self) -> None:
-        """Write and sync queues and index, then say so in the checkpoint."""
-        sync = QueueSync(self)
+        """Write and sync queues and index, then update the checkpoint."""
+        sync = QueueFlush(self)
         sync.prepare()
         try:
             sync.run()

@@ -15,11 +15,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orbitmq.testing.clock import ManualClock
     from orbitmq.testing.cluster_thread import ThreadCluster
-    from orbitmq.testing.disk import BrokenMapError, MemoryDisk, PowerCut, UnreservedStoreError
     from orbitmq.testing.local_cluster import LocalCluster
-    from orbitmq.testing.loop_clock import LoopClock
+    from orbitmq.testing.simulation.clock import ManualClock
+    from orbitmq.testing.simulation.disk import BrokenMapError, MemoryDisk, PowerCut, UnreservedStoreError
+    from orbitmq.testing.simulation.loop_clock import LoopClock
 
 __all__ = [
     "BrokenMapError",
@@ -33,14 +33,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BrokenMapError": "disk",
+    "BrokenMapError": "simulation.disk",
     "LocalCluster": "local_cluster",
-    "LoopClock": "loop_clock",
-    "ManualClock": "clock",
-    "MemoryDisk": "disk",
-    "PowerCut": "disk",
+    "LoopClock": "simulation.loop_clock",
+    "ManualClock": "simulation.clock",
+    "MemoryDisk": "simulation.disk",
+    "PowerCut": "simulation.disk",
     "ThreadCluster": "cluster_thread",
-    "UnreservedStoreError": "disk",
+    "UnreservedStoreError": "simulation.disk",
 }
 
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from orbitmq.broker import Broker, load_settings
 from orbitmq.nameserver import NameServer
 from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.platform.settings import ConfigError
 from orbitmq.remoting import ListenError
-from orbitmq.settings import ConfigError
 from orbitmq.store import FlushDiskType, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orbitmq.testing.loop_clock import MovableClock
-    from orbitmq.testing.switched_disk import SwitchedDisk
+    from orbitmq.testing.simulation.loop_clock import MovableClock
+    from orbitmq.testing.simulation.switched_disk import SwitchedDisk
 
 HOST = "127.0.0.1"
 
@@ -170,7 +170,7 @@ class BrokerNode:
         broker = self.broker
         if broker is not None and broker.timer is not None:
             await self._show_all(broker)
-            while broker.timer.turn() <= self._clock.now_ms():  # noqa: ASYNC110
+            while broker.timer.run_slice() <= self._clock.now_ms():  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
     async def time_passed(self, ms: int) -> None:
@@ -188,7 +188,7 @@ class BrokerNode:
         await self._show_all(broker)
         while broker.schedule.deliver_due() <= self._clock.now_ms():  # noqa: ASYNC110  # a turn's worth each
             await asyncio.sleep(0)
-        while broker.timer is not None and broker.timer.turn() <= self._clock.now_ms():  # noqa: ASYNC110
+        while broker.timer is not None and broker.timer.run_slice() <= self._clock.now_ms():  # noqa: ASYNC110
             await asyncio.sleep(0)
         if ms >= broker.settings.broker.transaction_check_interval:
             await broker.checks.check()

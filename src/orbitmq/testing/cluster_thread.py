@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import importlib
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orbitmq.remoting.loops import new_event_loop
+from orbitmq.client.sync.bridge import LoopThread
 from orbitmq.testing.local_cluster import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from orbitmq.client.messages import ReceivedMessage
+    from orbitmq.client.message import ReceivedMessage
     from orbitmq.protocol.bodies import MessageQueue
     from orbitmq.store import LocalDisk
-    from orbitmq.testing.disk import MemoryDisk
     from orbitmq.testing.local_cluster import LocalCluster
+    from orbitmq.testing.simulation.disk import MemoryDisk
 
 T = TypeVar("T")
 
@@ -34,9 +32,7 @@ class ThreadCluster:
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
         self._clients = contextlib.ExitStack()
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop
-        self._over: asyncio.Event
+        self._loop: LoopThread | None = None
 
     # Where it is
 
@@ -65,10 +61,7 @@ class ThreadCluster:
         if name is not None:
             self._do(self._cluster.start(name))
             return
-        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._thread = threading.Thread(target=self._run, args=(ready,), name="orbitmq-cluster", daemon=True)
-        self._thread.start()
-        ready.result()
+        self._loop = LoopThread("orbitmq-cluster")
         try:
             self._do(self._cluster.start())
         except BaseException:
@@ -80,7 +73,7 @@ class ThreadCluster:
         if name is not None:
             self._do(self._cluster.stop(name))
             return
-        if self._thread is None:
+        if self._loop is None:
             return
         try:
             try:
@@ -98,31 +91,21 @@ class ThreadCluster:
         """Cut the power of a server, or of all brokers. See ``LocalCluster.kill``; ``start`` starts it again."""
         self._do(self._cluster.kill(name))
 
-    def _run(self, ready: concurrent.futures.Future[None]) -> None:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self._until_over(ready))
-
-    async def _until_over(self, ready: concurrent.futures.Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._over = asyncio.Event()
-        ready.set_result(None)
-        await self._over.wait()
-
     def _end_thread(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._loop.call_soon_threadsafe(self._over.set)
-            thread.join()
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.stop()
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._begin(work).result()
+        return self._running(work).do(work)
 
-    def _begin(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        if self._thread is None or self._thread is threading.current_thread():
+    def _running(self, work: Coroutine[Any, Any, Any]) -> LoopThread:
+        """The loop's thread, which must not wait for itself. Closes ``work`` and raises RuntimeError otherwise."""
+        if self._loop is None or self._loop.is_current_thread:
             work.close()
-            why = "does not run" if self._thread is None else "cannot wait for itself: ask it from another thread"
+            why = "is not running" if self._loop is None else "cannot wait for itself: call it from another thread"
             raise RuntimeError(f"this cluster {why}")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._loop
 
     # Time
 
@@ -150,7 +133,8 @@ class ThreadCluster:
 
     async def until_consumed(self, group: str, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109
         """The same for a coroutine, whose loop goes on meanwhile."""
-        await asyncio.wrap_future(self._begin(self._cluster.wait_until_consumed(group, timeout)))
+        work = self._cluster.wait_until_consumed(group, timeout)
+        await asyncio.wrap_future(self._running(work).submit(work))
 
     def _look(self, view: Callable[[], T]) -> T:
         async def look() -> T:

@@ -11,21 +11,21 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from orbitmq.broker.relay import client_status
-from orbitmq.client.messages import ReceivedMessage
-from orbitmq.protocol import property_names as names
-from orbitmq.protocol.batch import split_record
+from orbitmq.broker.clients.callbacks import client_status
+from orbitmq.client.message import ReceivedMessage
 from orbitmq.protocol.bodies import MessageQueue
+from orbitmq.protocol.message import property_names as names
+from orbitmq.protocol.message.batch import split_record
+from orbitmq.protocol.message.properties import find
+from orbitmq.protocol.message.record import iter_records
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
-from orbitmq.protocol.properties import find
-from orbitmq.protocol.record import iter_records
-from orbitmq.remoting.processing import RequestRefusedError
+from orbitmq.remoting.processor import RequestRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from orbitmq.broker import Broker
-    from orbitmq.protocol.record import Record
+    from orbitmq.protocol.message.record import Record
 
 LOOK_SECONDS = 0.01
 """How often the tables are looked at while something is waited for."""
@@ -33,7 +33,7 @@ LOOK_SECONDS = 0.01
 ASK_SECONDS = 1.0
 """How long a member may take to say how far it is. One that is busy has not consumed everything anyway."""
 
-SHOWN_MOST = 5
+MAX_SHOWN = 5
 """Queues that are named when a wait was in vain."""
 
 _REAL_TOPIC = names.REAL_TOPIC.encode()
@@ -185,8 +185,8 @@ async def wait_until_consumed(brokers: Callable[[], Sequence[Broker]], group: st
 def _why(left: list[Unconsumed], is_known: bool) -> str:
     if not is_known:
         return "no consumer of it was ever there"
-    more = [f"and {len(left) - SHOWN_MOST} more queues"] if len(left) > SHOWN_MOST else []
-    return ", ".join([*map(str, left[:SHOWN_MOST]), *more])
+    more = [f"and {len(left) - MAX_SHOWN} more queues"] if len(left) > MAX_SHOWN else []
+    return ", ".join([*map(str, left[:MAX_SHOWN]), *more])
 
 
 async def _said_by_members(brokers: Sequence[Broker], group: str) -> dict[MessageQueue, int]:

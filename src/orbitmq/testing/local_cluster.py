@@ -26,20 +26,20 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from orbitmq.store import LocalDisk
 from orbitmq.testing import cluster_views
 from orbitmq.testing.cluster_nodes import BrokerNode, NameServerNode
-from orbitmq.testing.disk import MemoryDisk
-from orbitmq.testing.loop_clock import LoopClock
-from orbitmq.testing.switched_disk import SwitchedDisk
+from orbitmq.testing.simulation.disk import MemoryDisk
+from orbitmq.testing.simulation.loop_clock import LoopClock
+from orbitmq.testing.simulation.switched_disk import SwitchedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
 
     from orbitmq.broker import Broker
-    from orbitmq.client.messages import ReceivedMessage
+    from orbitmq.client.message import ReceivedMessage
     from orbitmq.protocol.bodies import MessageQueue
     from orbitmq.testing.cluster_thread import ThreadCluster
-    from orbitmq.testing.loop_clock import MovableClock
+    from orbitmq.testing.simulation.loop_clock import MovableClock
 
-MOST_SERVERS = len(string.ascii_lowercase)
+MAX_SERVERS = len(string.ascii_lowercase)
 """Of each kind, for they are told apart by a letter."""
 
 PATIENCE = 10.0
@@ -68,8 +68,8 @@ class LocalCluster:
         seed: int = 0,
     ) -> None:
         for count, what in ((name_servers, "name servers"), (brokers, "brokers")):
-            if not 0 <= count <= MOST_SERVERS:
-                raise ValueError(f"a local cluster has up to {MOST_SERVERS} {what}, not {count}")
+            if not 0 <= count <= MAX_SERVERS:
+                raise ValueError(f"a local cluster has up to {MAX_SERVERS} {what}, not {count}")
         if directory is not None and disk == "memory":
             raise ValueError("a directory is not in memory: leave out disk or directory")
         self._name_server_count = name_servers
@@ -161,7 +161,7 @@ class LocalCluster:
         if not self._in_memory:
             return SwitchedDisk(LocalDisk())
         # Each has its own, so that the power of one fails without the others.
-        seed = self._seed * MOST_SERVERS + string.ascii_lowercase.index(name[-1])
+        seed = self._seed * MAX_SERVERS + string.ascii_lowercase.index(name[-1])
         return SwitchedDisk(MemoryDisk(seed, clock=self.clock, check_reservations=False))
 
     async def _start_one(self, name: str) -> None:

@@ -1,1 +1,1 @@
-"""Topics kept as Parquet: the directory of an archive, and the job that adds to it."""
+"""Archives of topics as Parquet: the directory, and the job that adds to it."""

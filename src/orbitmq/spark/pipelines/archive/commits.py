@@ -1,4 +1,4 @@
-"""What brokers are told of an archive: how far it is, committed to an ordinary consumer group.
+"""Offset commits of an archive: its ends, committed to an ordinary consumer group.
 
 Brokers keep what they do not know to be archived (``archiveGroup``). So what one of them could not be told is told
 again until it knows, and a run that ends by Ctrl-C or an error says before it goes what it has not said yet: the
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orbitmq.protocol.bodies import MessageQueue
-    from orbitmq.spark.options import SourceOptions
-    from orbitmq.spark.pipelines.telling import Telling
+    from orbitmq.spark.pipelines.progress import JobProgress
+    from orbitmq.spark.topic_source.options import SourceOptions
 
 LAST_SECONDS = 3.0
 """How long brokers that do not answer are asked again by a run that ends: somebody waits for the end."""
 
 
 class Commits:
-    """Where one run has put the group in the queues."""
+    """The offsets that one run has committed."""
 
-    def __init__(self, source: SourceOptions, group: str, telling: Telling) -> None:
+    def __init__(self, source: SourceOptions, group: str, progress: JobProgress) -> None:
         self._source = source
         self._group = group
-        self._telling = telling
+        self._progress = progress
         self._known: dict[MessageQueue, int] = {}
         """What brokers have been told, and have confirmed."""
 
@@ -74,7 +74,7 @@ class Commits:
             topics = {queue.topic for queue in ends}
             if len(topics) == 1:
                 # Deleted a moment ago. If it is there again when queues are next looked at, it is told again.
-                self._telling.say(f"what is archived could not be committed: {error}")
+                self._progress.say(f"what is archived could not be committed: {error}")
                 return
             # Of the others nobody may be left behind.
             for topic in sorted(topics):
@@ -84,5 +84,5 @@ class Commits:
 
 
 def _is_gone(error: NoRouteError | BrokerError) -> bool:
-    """Whether a topic is not there. One that is being deleted may still have a route to a broker without it."""
+    """True if a topic does not exist. While it is deleted it may have a route to a broker without it."""
     return isinstance(error, NoRouteError) or error.code == ResponseCode.TOPIC_NOT_EXIST

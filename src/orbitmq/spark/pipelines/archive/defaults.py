@@ -1,4 +1,4 @@
-"""What an archive run does unless it is told otherwise. Known also where there is no Spark."""
+"""The defaults of the archive job, importable without Spark."""
 
 ARCHIVE_GROUP = "ORBITMQ_ARCHIVE"
 MAX_MESSAGES = 1_000_000

@@ -1,4 +1,4 @@
-"""The directory of an archive: Parquet files by topic and day, and beside them what says which of them count.
+"""The directory of an archive: Parquet files by topic and day, and the manifests of committed segments.
 
 ``topic=orders/day=2026-11-16/segment-00000012-0.parquet`` are the files. An archive grows by segments: each is the
 messages of some ranges of queues, as Parquet files and one small JSON file in ``_orbitmq/segments``, which is
@@ -25,8 +25,8 @@ import orjson
 import pyarrow.fs as pafs
 
 from orbitmq.protocol.bodies import MessageQueue
-from orbitmq.spark.columns import COLUMNS, ddl_of
-from orbitmq.spark.pipelines.running import PipelineError
+from orbitmq.spark.pipelines.spark_job import PipelineError
+from orbitmq.spark.schema.columns import COLUMNS, ddl_of
 
 if TYPE_CHECKING:
     import datetime
@@ -49,7 +49,7 @@ Range: TypeAlias = tuple[int, int]
 
 
 class ArchiveError(PipelineError):
-    """An archive is not there, or not what it should be."""
+    """An archive is missing or damaged."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ArchivedFile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
-    """What was added at once: ranges of queues, from an offset up to another, and the files that hold them."""
+    """One commit to an archive: ranges of queues, and the files that contain them."""
 
     number: int
     ranges: Mapping[MessageQueue, Range]

@@ -1,4 +1,4 @@
-"""The archive pipeline: topics to Parquet files, segment after segment, each message once.
+"""The ``archive`` pipeline: writes topics to Parquet files, segment by segment, each message once.
 
 The archive itself says how far it is; nothing else is kept, so that whatever ends a run, the next one goes on at
 the end of the last segment that counts. What is archived is committed to an ordinary consumer group, by which
@@ -13,29 +13,29 @@ import time
 from typing import TYPE_CHECKING
 
 from orbitmq.client.errors import OrbitMQError
-from orbitmq.spark.edges import Edge, PerQueue, Side
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.offsets import described
-from orbitmq.spark.options import SourceOptions
-from orbitmq.spark.pipelines.archive.checking import in_words
 from orbitmq.spark.pipelines.archive.commits import Commits
 from orbitmq.spark.pipelines.archive.defaults import ARCHIVE_GROUP, EVERY_SECONDS, MAX_MESSAGES, RETRY_SECONDS
 from orbitmq.spark.pipelines.archive.directory import Archive, ArchiveError, Segment
 from orbitmq.spark.pipelines.archive.lock import locked
-from orbitmq.spark.pipelines.archive.planning import begun_anew, plan, refuse_begun_anew, waiting
-from orbitmq.spark.pipelines.archive.writing import lost_sentence, write_segment
-from orbitmq.spark.pipelines.running import spark_errors
-from orbitmq.spark.pipelines.telling import Summary, silent
-from orbitmq.spark.topic_queues import TopicQueues
+from orbitmq.spark.pipelines.archive.plan import begun_anew, plan, refuse_begun_anew, waiting
+from orbitmq.spark.pipelines.archive.verify import in_words
+from orbitmq.spark.pipelines.archive.writer import lost_sentence, write_segment
+from orbitmq.spark.pipelines.progress import Summary, silent
+from orbitmq.spark.pipelines.spark_job import spark_errors
+from orbitmq.spark.topic_source.offset_bounds import OffsetBound, PerQueue, QueueEdge
+from orbitmq.spark.topic_source.offsets import described
+from orbitmq.spark.topic_source.options import SourceOptions
+from orbitmq.spark.topic_source.subscribed_queues import TopicQueues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
-    from orbitmq.client.queue_bounds import Bounds
+    from orbitmq.client.query.queue_offsets import Bounds
     from orbitmq.protocol.bodies import MessageQueue
-    from orbitmq.spark.pipelines.telling import Telling
+    from orbitmq.spark.pipelines.progress import JobProgress
 
 COMMIT_ALL_SECONDS = 300.0
 """In between only what brokers do not know is committed. One that crashed may have forgotten the rest."""
@@ -45,7 +45,7 @@ PAUSE = 0.5
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveJob:
-    """What is archived, and how. Checked."""
+    """The parameters of an archive job, checked."""
 
     to: str
     source: SourceOptions
@@ -101,7 +101,7 @@ class ArchiveJob:
 
     @property
     def reading(self) -> dict[str, str]:
-        """What a segment's reader is told of the cluster."""
+        """The source options of a segment's reader."""
         retry = f"{self.source.retry_seconds:f}"
         return {"nameserver": self.source.nameserver, "groupId": self.group, "retrySeconds": retry}
 
@@ -121,7 +121,7 @@ def archive(
     fail_on_data_loss: bool = True,
     accept_recreated: bool = False,
     retry_seconds: float = RETRY_SECONDS,
-    telling: Telling | None = None,
+    progress: JobProgress | None = None,
 ) -> Summary:
     """Archive topics up to where they end now; with ``follow`` go on until KeyboardInterrupt.
 
@@ -142,21 +142,21 @@ def archive(
         accept_recreated=accept_recreated,
         retry_seconds=retry_seconds,
     )
-    return run(spark, job, telling or silent())
+    return run(spark, job, progress or silent())
 
 
-def run(spark: SparkSession, job: ArchiveJob, telling: Telling) -> Summary:
-    """The same for a job that was made before."""
+def run(spark: SparkSession, job: ArchiveJob, progress: JobProgress) -> Summary:
+    """Run a job that was created before."""
     place = Archive(job.to)
     place.make()
     with spark_errors(), locked(place):
         place.forget_attempts()
-        archiver = Archiver(spark, place, job, telling)
+        archiver = Archiver(spark, place, job, progress)
         try:
             archiver.run()
         except KeyboardInterrupt:
             archiver.conclude()
-            telling.say(f"{archiver.rows:,} messages were archived in {archiver.segments} segments")
+            progress.say(f"{archiver.rows:,} messages were archived in {archiver.segments} segments")
             raise
         except Exception:
             archiver.conclude()
@@ -168,7 +168,7 @@ def run(spark: SparkSession, job: ArchiveJob, telling: Telling) -> Summary:
 
 
 def planned(job: ArchiveJob) -> Summary:
-    """What a run would do now. Changes nothing, and needs no Spark."""
+    """The summary of a dry run, without Spark."""
     place = Archive(job.to)
     queues = TopicQueues(job.source)
     try:
@@ -207,24 +207,24 @@ def _starts(
     ends: Mapping[MessageQueue, int],
     bounds: Mapping[MessageQueue, Bounds],
 ) -> dict[MessageQueue, int]:
-    """Where queues start that are not in the archive. Those of topics that it has are new: at their beginning."""
+    """The start of queues that are not archived yet. New queues of archived topics start at their beginning."""
     known = {queue.topic for queue in ends}
     new = {queue: found for queue, found in bounds.items() if queue.topic not in known}
     grown = {queue: found.min for queue, found in bounds.items() if queue.topic in known and queue not in ends}
-    side = Side("startingOffsets", job.source.starting or Edge.EARLIEST)
+    side = OffsetBound("startingOffsets", job.source.starting or QueueEdge.EARLIEST)
     return {**grown, **(side.resolve(queues.cluster, new) if new else {})}
 
 
 class Archiver:
-    """One run: knows how far the archive is, and makes it longer."""
+    """One run of the job: appends segments to the archive."""
 
-    def __init__(self, spark: SparkSession, place: Archive, job: ArchiveJob, telling: Telling) -> None:
+    def __init__(self, spark: SparkSession, place: Archive, job: ArchiveJob, progress: JobProgress) -> None:
         self._spark = spark
         self._place = place
         self._job = job
-        self._telling = telling
+        self._progress = progress
         self.queues = TopicQueues(job.source)
-        self._commits = Commits(job.source, job.group, telling)
+        self._commits = Commits(job.source, job.group, progress)
         found = place.segments()
         self._number = found[-1].number + 1 if found else 1
         self._ends = place.ends()
@@ -252,24 +252,24 @@ class Archiver:
         """Archive up to the ends that queues have now."""
         targets = {queue: found.max for queue, found in bounds.items()}
         total = waiting(self._ends, targets)
-        with self._telling.step("archiving", total):
+        with self._progress.step("archiving", total):
             while waiting(self._ends, targets):
                 was_added = self._round(bounds, targets)
                 bounds = self.queues.bounds() if was_added else self._wait_for(targets)
                 self._meet(bounds)
-                self._telling.at(total - waiting(self._ends, targets))
+                self._progress.at(total - waiting(self._ends, targets))
                 if all(queue in self._away for queue in targets if waiting(self._ends, {queue: targets[queue]})):
                     return
 
     def _follow(self, bounds: dict[MessageQueue, Bounds]) -> None:
         """Archive whatever comes, until somebody interrupts it."""
-        with self._telling.step("following"):
+        with self._progress.step("following"):
             while True:
                 at = time.monotonic()
                 targets = {queue: found.max for queue, found in bounds.items()}
                 while self._round_or_later(bounds, targets):
                     left = waiting(self._ends, targets)
-                    self._telling.at(self.rows, f"archived, {left:,} wait" if left else "archived, up to date")
+                    self._progress.at(self.rows, f"archived, {left:,} wait" if left else "archived, up to date")
                 time.sleep(max(at + self._job.every - time.monotonic(), 0.0))
                 bounds = self.queues.bounds()
                 self._note_away(bounds)
@@ -293,7 +293,7 @@ class Archiver:
             starts = _starts(self._job, self.queues, self._ends, bounds)
         else:
             starts = {queue: found.min for queue, found in bounds.items() if queue not in self._ends}
-        if is_start and self._job.source.starting not in {None, Edge.EARLIEST} and starts:
+        if is_start and self._job.source.starting not in {None, QueueEdge.EARLIEST} and starts:
             # From here on it is archived: another run would find a later start.
             self._add(Segment(self._number, {queue: (start, start) for queue, start in starts.items()}, ()))
         self._ends.update(starts)
@@ -304,7 +304,7 @@ class Archiver:
         gone = self._ends.keys() - bounds.keys() - self._away
         gone = {queue for queue in gone if self._job.source.subscribed.wants(queue)}
         if gone:
-            self._telling.say(f"{described(gone)} cannot be reached, or is not there any more")
+            self._progress.say(f"{described(gone)} cannot be reached, or is not there any more")
         self._away |= gone
         self._away -= bounds.keys()
 
@@ -348,7 +348,7 @@ class Archiver:
         return True
 
     def _round_or_later(self, bounds: Mapping[MessageQueue, Bounds], targets: Mapping[MessageQueue, int]) -> bool:
-        """The same, and False also if it did not work: brokers may be away for a while."""
+        """A round; False also after an error, since brokers may be unreachable for a while."""
         try:
             with spark_errors():
                 was_added = self._round(bounds, targets)
@@ -359,7 +359,7 @@ class Archiver:
             self._failing_since = now if self._failing_since is None else self._failing_since
             if now - self._failing_since >= self._job.source.retry_seconds:
                 raise
-            self._telling.say(f"{error}; it is tried again")
+            self._progress.say(f"{error}; it is tried again")
             return False
         self._failing_since = None
         return was_added
@@ -383,7 +383,7 @@ class Archiver:
 
     def _note_missing(self, what: str) -> None:
         self._missing.append(what)
-        self._telling.say(f"not there any more, and left out: the offsets {what}")
+        self._progress.say(f"not there any more, and left out: the offsets {what}")
 
     # What brokers are told
 
@@ -403,7 +403,7 @@ class Archiver:
                 self._count(segment)
             self._commits.tell_last(self._ends_here())
         except (OrbitMQError, OSError) as error:
-            self._telling.say(f"what is archived could not be committed, which the next run does: {error}")
+            self._progress.say(f"what is archived could not be committed, which the next run does: {error}")
 
     def summary(self) -> Summary:
         return Summary(

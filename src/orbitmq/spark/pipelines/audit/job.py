@@ -1,4 +1,4 @@
-"""The ``audit`` pipeline: what is lost, duplicated, out of order, stuck, slow or dead in topics, stores, archives.
+"""The ``audit`` pipeline: checks topics, stores and archives for lost, duplicated, disordered and dead messages.
 
 It reads, and changes nothing. Messages are compared by Spark; what comes to the driver are numbers, and the first
 rows of what was found.
@@ -13,25 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as sf
 
-from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.protocol.names import TRACE_TOPIC
 from orbitmq.spark.pipelines.audit import tables
-from orbitmq.spark.pipelines.audit.checks_copies import duplicated
-from orbitmq.spark.pipelines.audit.checks_dead import by_reason, dead_letters
-from orbitmq.spark.pipelines.audit.checks_groups import lag, slow_consumers
-from orbitmq.spark.pipelines.audit.checks_latency import consumed_messages, latency
-from orbitmq.spark.pipelines.audit.checks_lost import QueueRows, complete_since, lost
-from orbitmq.spark.pipelines.audit.checks_order import out_of_order
-from orbitmq.spark.pipelines.audit.checks_transactions import missing_commits, outcomes, transactions, undecided
+from orbitmq.spark.pipelines.audit.checks.copies import duplicated
+from orbitmq.spark.pipelines.audit.checks.dead_letters import by_reason, dead_letters
+from orbitmq.spark.pipelines.audit.checks.groups import lag, slow_consumers
+from orbitmq.spark.pipelines.audit.checks.latency import consumed_messages, latency
+from orbitmq.spark.pipelines.audit.checks.lost import Claims, complete_since, lost
+from orbitmq.spark.pipelines.audit.checks.order import out_of_order
+from orbitmq.spark.pipelines.audit.checks.transactions import missing_commits, outcomes, transactions, undecided
 from orbitmq.spark.pipelines.audit.plan import make_plan
 from orbitmq.spark.pipelines.audit.plots import check_plots
+from orbitmq.spark.pipelines.audit.queue_stats import TABLE as QUEUE_TABLE
+from orbitmq.spark.pipelines.audit.queue_stats import queue_stats
 from orbitmq.spark.pipelines.audit.report import SHOWN, Report
 from orbitmq.spark.pipelines.audit.request import AuditRequest, milliseconds_of
 from orbitmq.spark.pipelines.audit.sources import QUEUE, Sources
 from orbitmq.spark.pipelines.audit.summary import audited, summary_of
 from orbitmq.spark.pipelines.audit.traces import attempts, traces
-from orbitmq.spark.pipelines.audit.writing import ReportDirectory
-from orbitmq.spark.pipelines.telling import Telling, silent
+from orbitmq.spark.pipelines.audit.writer import ReportDirectory
+from orbitmq.spark.pipelines.progress import JobProgress, silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from orbitmq.spark.pipelines.audit.plan import AuditPlan
     from orbitmq.spark.pipelines.audit.tables import Check, Row, Table
-    from orbitmq.spark.pipelines.telling import Summary
+    from orbitmq.spark.pipelines.progress import Summary
 
 BUCKETS = 60
 _COMPLETE = "topic string, complete_since_ms bigint"
@@ -62,7 +63,7 @@ def audit(
     lag_threshold: int = 1000,
     slow_ms: int = 1000,
     report: str | None = None,
-    telling: Telling | None = None,
+    progress: JobProgress | None = None,
 ) -> Summary:
     """Find what is wrong in topics (all of them unless some are named), and write a report into a directory.
 
@@ -83,63 +84,71 @@ def audit(
         lag_threshold=lag_threshold,
         slow_ms=slow_ms,
     )
-    return run_audit(spark, make_plan(request), report, telling or silent())
+    return run_audit(spark, make_plan(request), report, progress or silent())
 
 
-def run_audit(spark: SparkSession, plan: AuditPlan, report: str | None, telling: Telling) -> Summary:
+def run_audit(spark: SparkSession, plan: AuditPlan, report: str | None, progress: JobProgress) -> Summary:
     """Carry out a plan. Raises OrbitMQError."""
     if report is not None:
         check_plots()
     directory = None if report is None else ReportDirectory(report)
     with Sources(spark, plan) as sources:
-        return _Auditing(sources, directory, telling).run()
+        return _Audit(sources, directory, progress).run()
 
 
-class _Auditing:
+class _Audit:
     """One audit, check after check."""
 
-    def __init__(self, sources: Sources, directory: ReportDirectory | None, telling: Telling) -> None:
+    def __init__(self, sources: Sources, directory: ReportDirectory | None, progress: JobProgress) -> None:
         self._sources = sources
         self._spark = sources.spark
         self._plan = sources.plan
         self._directory = directory
-        self._telling = telling
+        self._progress = progress
         self._began_ms = round(time.time() * 1000)
 
     def run(self) -> Summary:
-        telling, sources, request = self._telling, self._sources, self._plan.request
-        with telling.step("Messages are read"):
+        progress, sources, request = self._progress, self._sources, self._plan.request
+        with progress.step("Messages are read"):
             messages = sources.messages()
-            queues = self._settle(tables.QUEUES_CHECK, _queues(messages), QUEUE, most=None)
-        with telling.step("Traces are read"):
-            told = traces(sources)
-            traced = told.count()
-        tried = sources.keep(attempts(told))
-        complete = self._complete(queues.rows)
+            stats = queue_stats(messages)
+            count = sum(max(one.in_logs, one.in_archive) for one in stats.values())
+            progress.say(f"{count:,} messages of {len(stats):,} queues were read")
+            table = sources.local([one.row(queue) for queue, one in stats.items()], QUEUE_TABLE)
+            queues = self._table(tables.QUEUES_CHECK, table, QUEUE, most=None)
+        with progress.step("Traces are read"):
+            records = traces(sources)
+            traced = records.count()
+            progress.say(f"{traced:,} trace records were read")
+        tried = attempts(records)
+        complete = sources.local(list(complete_since(self._plan, stats).items()), _COMPLETE)
         now_ms = min(self._began_ms, request.until_ms or self._began_ms)
-        with telling.step("Transactions are looked at"):
-            halves = transactions(sources, messages, told, complete, now_ms)
-            stuck = self._settle(tables.UNDECIDED_CHECK, undecided(halves), ["broker", "first_offset"])
-            came_out = self._settle(tables.OUTCOMES_CHECK, outcomes(halves), ["topic", "outcome"])
-        with telling.step("Lost messages are looked for"):
-            frame = lost(sources, messages, told, missing_commits(halves), complete)
-            missing = self._settle(tables.LOST_CHECK, frame, [*QUEUE, "first_offset"])
-        with telling.step("Duplicates are looked for"):
-            copies = self._settle(tables.DUPLICATED_CHECK, duplicated(messages), ["topic", "first_time"])
-        with telling.step("The order of messages is looked at"):
-            frame = out_of_order(messages, request.tolerance_ms)
-            disorder = self._settle(tables.ORDER_CHECK, frame, [*QUEUE, "queue_offset"])
-        with telling.step("Latency and lag are measured"):
-            consumed = sources.keep(consumed_messages(messages, tried))
-            times = self._settle(tables.LATENCY_CHECK, latency(messages, consumed), ["topic", "what", "group"])
-            lags = sources.keep(lag(sources, messages))
-            behind = self._settle(tables.LAG_CHECK, lags, ["group", *QUEUE], most=None)
+        with progress.step("Transactions are checked"):
+            halves = transactions(sources, messages, records, complete, now_ms)
+            stuck = self._table(tables.UNDECIDED_CHECK, undecided(halves), ["broker", "first_offset"])
+            came_out = self._table(tables.OUTCOMES_CHECK, outcomes(halves), ["topic", "outcome"])
+        with progress.step(f"Lost messages are searched for among {count:,}"):
+            claims = Claims(records, missing_commits(halves), traced)
+            frame = lost(sources, messages, stats, claims, complete)
+            missing = self._table(tables.LOST_CHECK, frame, [*QUEUE, "first_offset"])
+        with progress.step(f"Duplicates are searched for among {count:,} messages"):
+            frame = duplicated(sources, messages, stats)
+            copies = self._table(tables.DUPLICATED_CHECK, frame, ["topic", "first_time"])
+        with progress.step(f"The order of {count:,} messages is checked"):
+            has_keys = any(one.with_key for one in stats.values())
+            frame = out_of_order(messages, request.tolerance_ms, has_keys=has_keys)
+            disorder = self._table(tables.ORDER_CHECK, frame, [*QUEUE, "queue_offset"])
+        with progress.step("Latency and lag are measured"):
+            consumed = consumed_messages(sources, messages, tried, traced)
+            times = self._table(tables.LATENCY_CHECK, latency(messages, consumed), ["topic", "what", "group"])
+            lags = lag(sources, messages)
+            behind = self._table(tables.LAG_CHECK, lags, ["group", *QUEUE], most=None)
             frame = slow_consumers(lags, consumed, request.lag_threshold, request.slow_ms)
-            slow = self._settle(tables.SLOW_CHECK, frame, ["group", *QUEUE, "first_offset"])
-        with telling.step("Dead letters are counted"):
-            letters = sources.keep(dead_letters(sources, tried))
-            dead = self._settle(tables.DEAD_CHECK, letters, ["group", "broker", "queue_offset"])
-            reasons = self._settle(tables.REASONS_CHECK, by_reason(letters), ["group", "origin_topic", "reason"])
+            slow = self._table(tables.SLOW_CHECK, frame, ["group", *QUEUE, "first_offset"])
+        with progress.step("Dead letters are counted"):
+            letters = dead_letters(sources, tried)
+            dead = self._table(tables.DEAD_CHECK, letters, ["group", "broker", "queue_offset"])
+            reasons = self._table(tables.REASONS_CHECK, by_reason(letters), ["group", "origin_topic", "reason"])
         made = Report(
             title=f"Audit of {audited(self._plan, queues.rows)}",
             facts=self._facts(queues.rows, traced),
@@ -149,33 +158,29 @@ class _Auditing:
             measures={table.check.name: table for table in (times, behind, came_out, reasons, queues)},
         )
         if self._directory is not None:
-            with telling.step("The report is written"):
+            with progress.step("The report is written"):
                 made.buckets = _over_time(messages, queues.rows)
                 self._directory.write(made)
         return summary_of(made, self._directory)
 
-    def _settle(self, check: Check, frame: DataFrame, order: list[str], most: int | None = SHOWN) -> Table:
-        """Have a table computed, and written where there is a report. ``most`` rows of it are looked at."""
+    def _table(self, check: Check, frame: DataFrame, order: list[str], most: int | None = SHOWN) -> Table:
+        """Compute a table, and write it if there is a report. Up to ``most`` rows of it come to the driver."""
         chosen = frame.select(*check.columns)
         if self._directory is not None:
             return self._directory.table(check, chosen, order, most)
-        settled = self._sources.keep(chosen)
-        total = sf.coalesce(sf.sum(check.sums), sf.lit(0)) if check.sums else sf.count("*")
-        counted = settled.agg(sf.count("*").alias("rows"), total.alias("messages")).first()
-        assert counted is not None
-        shown = settled.orderBy(*order) if most is None else settled.orderBy(*order).limit(most)
-        rows = shown.collect() if counted["rows"] else []
-        first = [tables.plain(row.asDict(recursive=True), None) for row in rows]
-        return tables.Table(check, counted["rows"], counted["messages"], first)
-
-    def _complete(self, queues: list[Row]) -> DataFrame:
-        read = {
-            MessageQueue(row["topic"], row["broker"], row["queue_id"]): QueueRows(
-                row["first_offset"], row["last_offset"], round(row["first_time"].timestamp() * 1000)
-            )
-            for row in queues
-        }
-        return self._spark.createDataFrame(list(complete_since(self._plan, read).items()), _COMPLETE)
+        rows = (chosen if most is None else chosen.orderBy(*order).limit(most + 1)).collect()
+        if most is None:
+            rows.sort(key=lambda row: tuple(row[name] for name in order))
+        first = [tables.plain(row.asDict(recursive=True), None) for row in rows[:most]]
+        count = len(rows)
+        messages = count if check.sums is None else sum(row[check.sums] for row in rows)
+        if most is not None and count > most:
+            # Only a table that is longer than what is shown of it is computed a second time.
+            total = sf.coalesce(sf.sum(check.sums), sf.lit(0)) if check.sums else sf.count("*")
+            counted = chosen.agg(sf.count("*").alias("rows"), total.alias("messages")).first()
+            assert counted is not None
+            count, messages = counted["rows"], counted["messages"]
+        return tables.Table(check, count, messages, first)
 
     def _facts(self, queues: list[Row], traced: int) -> dict[str, Any]:
         request = self._plan.request
@@ -193,19 +198,8 @@ class _Auditing:
         return facts
 
 
-def _queues(messages: DataFrame) -> DataFrame:
-    return messages.groupBy(*QUEUE).agg(
-        sf.min("queue_offset").alias("first_offset"),
-        sf.max("queue_offset").alias("last_offset"),
-        sf.sum(sf.when(sf.col("log_copies") > 0, 1).otherwise(0)).alias("in_logs"),
-        sf.sum(sf.when(sf.col("archive_copies") > 0, 1).otherwise(0)).alias("in_archive"),
-        sf.min_by("store_timestamp", "queue_offset").alias("first_time"),
-        sf.max("store_timestamp").alias("last_time"),
-    )
-
-
 def _over_time(messages: DataFrame, queues: list[Row]) -> list[Row]:
-    """How many messages of each topic were stored in equal parts of the time."""
+    """The number of stored messages of each topic in equal time buckets."""
     if not queues:
         return []
     first = round(min(row["first_time"] for row in queues).timestamp() * 1000)

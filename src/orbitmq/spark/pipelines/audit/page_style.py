@@ -1,4 +1,4 @@
-"""How an audit's report looks."""
+"""The style sheet of the audit report."""
 
 STYLE = """
 :root { color-scheme: light; --ink: #1d2733; --faint: #5f6c7b; --line: #e1e6ec; --paper: #fff; --ground: #f4f6f9;

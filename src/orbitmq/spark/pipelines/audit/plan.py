@@ -1,4 +1,4 @@
-"""What an audit has to read: asked of brokers, archive and stores before any Spark is started.
+"""The plan of an audit: the ranges of brokers, archive and stores, read before Spark starts.
 
 Where queues begin and end is asked in an order: traces first, half messages next, topics last. Whatever a trace
 tells of was stored before, so that it has to be in what is read of its topic.
@@ -10,13 +10,16 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from orbitmq.client.consume_from import QUEUE_SECONDS
+from orbitmq.client.consumer.start_offset import QUEUE_SECONDS
 from orbitmq.client.errors import BrokerError, NoRouteError
-from orbitmq.client.queue_bounds import together
-from orbitmq.client.routes import MASTER
+from orbitmq.client.instance.routes import MASTER
+from orbitmq.client.query.queue_offsets import together
+from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.settings import ConfigError
 from orbitmq.protocol.bodies import GroupList, MessageQueue, TopicConfigAndQueueMapping, TopicList
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.command import Command
+from orbitmq.protocol.command.command import Command
+from orbitmq.protocol.message.record import MIN_RECORD_SIZE
 from orbitmq.protocol.names import (
     DLQ_PREFIX,
     SCHEDULE_TOPIC,
@@ -26,34 +29,34 @@ from orbitmq.protocol.names import (
     TRANSACTION_OP_TOPIC,
     is_system_group,
 )
-from orbitmq.settings import ConfigError
 from orbitmq.spark.cluster import Cluster
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.options import SourceOptions
 from orbitmq.spark.pipelines.archive.directory import Archive
-from orbitmq.spark.pipelines.telling import Summary
-from orbitmq.spark.topic_queues import TopicQueues
-from orbitmq.store.disk import LocalDisk
+from orbitmq.spark.pipelines.progress import Summary
+from orbitmq.spark.topic_source.options import SourceOptions
+from orbitmq.spark.topic_source.subscribed_queues import TopicQueues
 from orbitmq.store.errors import StoreError
-from orbitmq.store.layout import detect_log
+from orbitmq.store.tools.detect_layout import detect_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orbitmq.client.queue_bounds import Bounds
+    from orbitmq.client.query.queue_offsets import Bounds
     from orbitmq.spark.pipelines.audit.request import AuditRequest
 
 Spans = dict[MessageQueue, tuple[int, int]]
 """By queue, the first offset that is read and the one after the last."""
 
 RETRY_SECONDS = 60.0
+_BLOCK_SIZE = 512
+"""The unit of ``st_blocks``."""
 PARKED_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 """Where messages are that are not due yet."""
 
 
 @dataclasses.dataclass(slots=True)
 class AuditPlan:
-    """What there is to read, as it was when it was asked for."""
+    """The ranges to read, as of the time of planning."""
 
     request: AuditRequest
     messages: Spans = dataclasses.field(default_factory=dict)
@@ -72,22 +75,28 @@ class AuditPlan:
 
     @property
     def topics(self) -> list[str]:
-        """Those that are known before stores are read."""
+        """The topics that are known before stores are read."""
         found = {queue.topic for queue in (*self.messages, *self.archived)}
         return sorted(set(self.request.topics) or found)
+
+    @property
+    def messages_at_most(self) -> int:
+        """An upper bound of the messages that are audited; of stores by the size of their log files."""
+        spans = (*self.messages.values(), *self.archived.values())
+        return sum(end - start for start, end in spans) + sum(map(_store_records, self.request.stores))
 
     def cluster(self) -> Cluster:
         return Cluster.of(self.request.nameserver, retry_seconds=RETRY_SECONDS)
 
     def begins_now(self) -> dict[MessageQueue, int]:
-        """Where the queues begin by now: retention goes on while an audit reads."""
+        """The current first offsets: retention continues while an audit reads."""
         if not self.messages:
             return {}
         topics = sorted({queue.topic for queue in self.messages})
         return {queue: ends.min for queue, ends in _bounds(self.request.nameserver or "", topics).items()}
 
     def summary(self) -> Summary:
-        """What would be read."""
+        """The summary of a dry run."""
         request = self.request
         facts: dict[str, object] = {
             "topics": self.topics,
@@ -101,6 +110,13 @@ class AuditPlan:
             "groups": sorted({group for groups in self.groups.values() for group in groups}),
         }
         return Summary("audit: would read", {name: value for name, value in facts.items() if value is not None})
+
+
+def _store_records(path: str) -> int:
+    """An upper bound of the records of a store, by the size of its log files."""
+    folder = os.path.join(os.path.abspath(path), "commitlog")
+    files = os.scandir(folder if os.path.isdir(folder) else path)
+    return sum(entry.stat().st_blocks for entry in files) * _BLOCK_SIZE // MIN_RECORD_SIZE
 
 
 def make_plan(request: AuditRequest) -> AuditPlan:
@@ -167,7 +183,7 @@ def _add_own(plan: AuditPlan, nameserver: str, topic: str) -> None:
 
 
 def _bounds(nameserver: str, topics: Iterable[str]) -> dict[MessageQueue, Bounds]:
-    """Of those of the topics that there are."""
+    """The bounds of the existing topics."""
     names = ",".join(topics)
     if not names:
         return {}

@@ -10,7 +10,7 @@ import io
 import re
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.spark.pipelines.running import PipelineError
+from orbitmq.spark.pipelines.spark_job import PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 COLOURS = ("#2563a8", "#d9822b", "#3a8f5c", "#8a4fa3", "#b23a48", "#5c6b7a", "#00818a", "#a0763a")
 INK, FAINT, GRID = "#26313c", "#6b7785", "#dfe4ea"
-MOST_BARS = 20
-MOST_TOPICS = 7
+MAX_BARS = 20
+MAX_TOPICS = 7
 WIDTH = 8.6
 """Inches; the page scales it."""
 
@@ -60,7 +60,7 @@ def traffic(buckets: Sequence[Row]) -> str:
     totals: dict[str, int] = {}
     for row in buckets:
         totals[row["topic"]] = totals.get(row["topic"], 0) + row["messages"]
-    chosen = sorted(totals, key=lambda topic: -totals[topic])[:MOST_TOPICS]
+    chosen = sorted(totals, key=lambda topic: -totals[topic])[:MAX_TOPICS]
     counts = {topic: dict.fromkeys(times, 0) for topic in chosen}
     others = dict.fromkeys(times, 0)
     for row in buckets:
@@ -96,7 +96,7 @@ def traffic(buckets: Sequence[Row]) -> str:
 
 def latencies(rows: Sequence[Row]) -> str:
     """The percentiles of each topic and group as points of a line, on a scale of powers of ten."""
-    shown = list(rows)[:MOST_BARS]
+    shown = list(rows)[:MAX_BARS]
     if not shown:
         return ""
     names = [f"{row['topic']} · {row['what']}" + (f" · {row['group']}" if row["group"] else "") for row in shown]
@@ -122,7 +122,7 @@ def latencies(rows: Sequence[Row]) -> str:
 
 def bars(numbers: Mapping[str, int], what: str, title: str) -> str:
     """The largest of some numbers, by their names."""
-    shown = sorted(numbers.items(), key=lambda one: (-one[1], one[0]))[:MOST_BARS]
+    shown = sorted(numbers.items(), key=lambda one: (-one[1], one[0]))[:MAX_BARS]
     if not shown:
         return ""
     with _figure(0.7 + 0.32 * len(shown)) as (figure, axes):

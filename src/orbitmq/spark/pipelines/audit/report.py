@@ -1,4 +1,4 @@
-"""An audit as one page of HTML: nothing in it comes from elsewhere, so that it can be mailed and kept."""
+"""The HTML page of an audit, self-contained so that it can be mailed and stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LABELS = {"p50_ms": "p50", "p90_ms": "p90", "p99_ms": "p99", "p999_ms": "p99.9"
 
 @dataclasses.dataclass(slots=True)
 class Report:
-    """What a page is made of."""
+    """The content of the page."""
 
     title: str
     facts: Mapping[str, int | str]

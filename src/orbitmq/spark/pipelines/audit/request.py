@@ -1,4 +1,4 @@
-"""What an audit is asked for, checked."""
+"""The parameters of an audit, checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.spark.errors import OptionError
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRequest:
-    """All that an audit can be told."""
+    """All parameters of an audit."""
 
     nameserver: str | None = None
     topics: tuple[str, ...] = ()

@@ -1,22 +1,28 @@
-"""The rows of an audit: messages of live topics, store directories and the archive, each place in a queue once."""
+"""The rows of an audit: messages of live topics, stores and the archive, one row per queue offset."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import orjson
+import pyarrow as pa
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-from orbitmq.protocol import property_names as names
-from orbitmq.protocol.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
+from orbitmq.platform.disk import LocalDisk
+from orbitmq.protocol.message import property_names as names
+from orbitmq.protocol.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from orbitmq.spark.columns import ddl_of
 from orbitmq.spark.pipelines.archive.directory import Archive
+from orbitmq.spark.schema.columns import ddl_of
+from orbitmq.spark.store_source.datasource import stored_topics
+from orbitmq.store.tools.detect_layout import detect_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -40,19 +46,42 @@ _PARKED = (
 )  # fmt: skip
 """What messages have that were stored again long after they were born, because they were asked to be."""
 
-MOST_IN_A_TASK = 1_000_000
+MAX_TASK_RECORDS = 1_000_000
+
+MAX_SMALL_MESSAGES = 5_000_000
+"""Up to here an audit runs with the settings for small inputs. The fixed cost of each job is what it takes then."""
+ROWS_PER_PARTITION = 250_000
+"""Of a shuffle of a small input."""
+MAX_BROADCAST_ROWS = 200_000
+"""Trace records and duplicated ids are joined by a broadcast up to here: 20 to 40 MB in each executor."""
 
 
 class Sources:
-    """What can be read for a plan. Use as a context: what Spark keeps of it is let go at the end."""
+    """The DataFrames of a plan. A context manager: caches are released at the end."""
 
     def __init__(self, spark: SparkSession, plan: AuditPlan) -> None:
         self.spark = spark
         self.plan = plan
         self._kept: list[DataFrame] = []
+        self._rows = plan.messages_at_most
 
     def __enter__(self) -> Self:
+        if self.is_small:
+            # A session of its own, so that the settings of the caller's stay what they are.
+            given, self.spark = self.spark, _session_like(self.spark)
+            cores = int(given.conf.get("spark.sql.shuffle.partitions") or 1)
+            partitions = min(max(self._rows // ROWS_PER_PARTITION, 1), cores)
+            # Without adaptive execution a query is one job, and not one for each shuffle and broadcast.
+            self.spark.conf.set("spark.sql.adaptive.enabled", "false")
+            # No filter of an audit narrows what is read: asking for each takes a Python process.
+            self.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+            self.spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         return self
+
+    @property
+    def is_small(self) -> bool:
+        """Few enough messages for plans without adaptive execution and with few partitions."""
+        return self._rows <= MAX_SMALL_MESSAGES
 
     def __exit__(self, *_: object) -> None:
         # After Ctrl-C Spark may be gone already.
@@ -61,10 +90,30 @@ class Sources:
                 frame.unpersist()
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Have Spark read something once only."""
+        """Cache a DataFrame, so that Spark reads it only once."""
         kept = frame.persist()
         self._kept.append(kept)
         return kept
+
+    def local(self, rows: Sequence[Sequence[Any]], ddl: str) -> DataFrame:
+        """A DataFrame of rows that the driver has.
+
+        Spark knows the size of such a table: it broadcasts it in joins, and an empty one removes whatever depends
+        on it from a plan, so that no job runs for it. Of ``createDataFrame`` of a list it knows neither.
+        """
+        schema = to_arrow_schema(cast("StructType", StructType.fromDDL(ddl)), timezone="UTC")
+        columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        return self.spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+
+    def has(self, topics: Iterable[str]) -> bool:
+        """False if no source has a message of these topics of RocketMQ's own. Of stores it is not known."""
+        found = (ends for topic in topics for ends in self.plan.own.get(topic, {}).values())
+        return bool(self.plan.request.stores) or any(start < end for start, end in found)
+
+    def small(self, frame: DataFrame, rows: int) -> DataFrame:
+        """A DataFrame of about ``rows`` rows, with a broadcast hint if they are few."""
+        return sf.broadcast(frame) if rows <= MAX_BROADCAST_ROWS else frame
 
     # Messages
 
@@ -77,7 +126,7 @@ class Sources:
         logs = list(self._logs(plan.messages, plan.request.topics, READ))
         is_archived = plan.request.archive is not None
         if not logs and not is_archived:
-            logs = [self.spark.createDataFrame([], ddl_of(READ))]
+            logs = [self.local([], ddl_of(READ))]
         if len(logs) == 1 and not is_archived:
             # The usual case needs no shuffle: a queue has each of its offsets once.
             counted = logs[0].withColumns(
@@ -85,7 +134,13 @@ class Sources:
             )
         else:
             counted = _placed([*((log, 1) for log in logs), *([(self._archive(), 0)] if is_archived else [])])
-        return self.keep(_described(self._asked_for(counted)))
+        return self.keep(self._clustered(_described(self._asked_for(counted))))
+
+    def _clustered(self, rows: DataFrame) -> DataFrame:
+        """By queue and in order, if they are few: the cache keeps that, and no check sorts them once more."""
+        if not self.is_small:
+            return rows
+        return rows.repartition(*QUEUE).sortWithinPartitions(*QUEUE, "queue_offset")
 
     def _asked_for(self, rows: DataFrame) -> DataFrame:
         request = self.plan.request
@@ -110,7 +165,7 @@ class Sources:
 
     def _united(self, found: list[DataFrame], columns: Iterable[str]) -> DataFrame:
         if not found:
-            return self.spark.createDataFrame([], ddl_of(columns))
+            return self.local([], ddl_of(columns))
         rows = found[0]
         for more in found[1:]:
             rows = rows.unionByName(more)
@@ -136,7 +191,7 @@ class Sources:
                 startingOffsets=_offsets({queue: start for queue, (start, _) in wanted.items()}),
                 endingOffsets=_offsets({queue: end for queue, (_, end) in wanted.items()}),
                 columns=columns,
-                maxRecordsPerPartition=MOST_IN_A_TASK,
+                maxRecordsPerPartition=MAX_TASK_RECORDS,
                 # What is not there is what an audit is to find.
                 failOnDataLoss=False,
             )
@@ -146,8 +201,12 @@ class Sources:
     def _store(self, path: str, topics: Iterable[str], columns: str) -> DataFrame:
         request = self.plan.request
         options: dict[str, str | int | bool] = {"columns": columns, "failOnDamage": False}
-        if names_ := ",".join(topics):
-            options["topics"] = names_
+        if given := list(topics):
+            disk = LocalDisk()
+            known = stored_topics(disk, detect_log(disk, os.path.abspath(path)))
+            if known and not known.intersection(given):
+                return self.local([], ddl_of(columns.split(",")))
+            options["topics"] = ",".join(name for name in given if not known or name in known)
         if request.since_ms is not None:
             options["startingTimestamp"] = request.since_ms
         if request.until_ms is not None:
@@ -184,7 +243,16 @@ class Sources:
 
     def spans(self, spans: Spans) -> DataFrame:
         rows = [(queue.topic, queue.broker_name, queue.queue_id, *ends) for queue, ends in spans.items()]
-        return self.spark.createDataFrame(rows, SPAN)
+        return self.local(rows, SPAN)
+
+
+def _session_like(spark: SparkSession) -> SparkSession:
+    """Another session of the same application, with the same settings."""
+    made = spark.newSession()
+    for name, value in spark.conf.getAll.items():
+        if made.conf.isModifiable(name):
+            made.conf.set(name, value)
+    return made
 
 
 def _placed(sources: list[tuple[DataFrame, int]]) -> DataFrame:
@@ -210,7 +278,7 @@ def _placed(sources: list[tuple[DataFrame, int]]) -> DataFrame:
 
 
 def _described(rows: DataFrame) -> DataFrame:
-    """What checks need to know, and nothing else: it is kept while the audit runs."""
+    """Only the columns that checks need: they are cached while the audit runs."""
     property_of = sf.col("properties").getItem
     is_parked: Column = sf.lit(False)
     for name in _PARKED:

@@ -1,27 +1,27 @@
-"""What an audit has found, in a few lines: for the terminal, and as JSON."""
+"""The summary of an audit for the terminal and as JSON."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.spark.pipelines.audit.tables import counted
-from orbitmq.spark.pipelines.telling import Summary
+from orbitmq.spark.pipelines.progress import Summary
 
 if TYPE_CHECKING:
     from orbitmq.spark.pipelines.audit.plan import AuditPlan
     from orbitmq.spark.pipelines.audit.report import Report
     from orbitmq.spark.pipelines.audit.tables import Row, Table
-    from orbitmq.spark.pipelines.audit.writing import ReportDirectory
+    from orbitmq.spark.pipelines.audit.writer import ReportDirectory
 
-SAID = 20
+MAX_SENTENCES = 20
 """Findings of each kind that are said; all are in the tables of the report."""
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
 def audited(plan: AuditPlan, queues: list[Row]) -> str:
     """The topics by name if they are few."""
     topics = sorted(set(plan.topics) | {row["topic"] for row in queues})
-    return ", ".join(topics) if 0 < len(topics) <= MOST_NAMED else counted(len(topics), "topic")
+    return ", ".join(topics) if 0 < len(topics) <= MAX_NAMED else counted(len(topics), "topic")
 
 
 def summary_of(report: Report, directory: ReportDirectory | None) -> Summary:
@@ -31,7 +31,7 @@ def summary_of(report: Report, directory: ReportDirectory | None) -> Summary:
     facts |= {table.check.name: max(table.messages, table.count) for table in found}
     facts["findings"] = [sentence for table in found for sentence in _said(table)]
     for name in ("transactions", "dead_letters_by_reason", "latency"):
-        facts[name] = report.measures[name].sentences(SAID)
+        facts[name] = report.measures[name].sentences(MAX_SENTENCES)
     facts["lag"] = _lags(report.measures["lag"])
     facts["report"] = None if directory is None else directory.page
     verdict = "nothing is wrong" if report.is_good else "something is wrong"
@@ -40,7 +40,7 @@ def summary_of(report: Report, directory: ReportDirectory | None) -> Summary:
 
 
 def _said(table: Table) -> list[str]:
-    said = [f"{table.check.title.lower()}: {sentence}" for sentence in table.sentences(SAID)]
+    said = [f"{table.check.title.lower()}: {sentence}" for sentence in table.sentences(MAX_SENTENCES)]
     if table.count > len(said):
         said.append(f"{table.check.title.lower()}: … and {table.count - len(said):,} more")
     return said
@@ -52,4 +52,4 @@ def _lags(table: Table) -> dict[str, int]:
     for row in table.rows:
         name = f"{row['group']} on {row['topic']}"
         found[name] = found.get(name, 0) + row["lag"]
-    return dict(sorted(found.items(), key=lambda one: -one[1])[:SAID])
+    return dict(sorted(found.items(), key=lambda one: -one[1])[:MAX_SENTENCES])

@@ -1,4 +1,4 @@
-"""The tables of an audit: what each is called, what counts for it, and how a row of it is said in a sentence."""
+"""The tables of an audit: names, rules, and a sentence for each row."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import dataclasses
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.spark.pipelines.audit.checks_copies import COLUMNS as DUPLICATED
-from orbitmq.spark.pipelines.audit.checks_dead import COLUMNS as DEAD
-from orbitmq.spark.pipelines.audit.checks_groups import LAG_COLUMNS, SLOW, SLOW_COLUMNS
-from orbitmq.spark.pipelines.audit.checks_latency import COLUMNS as LATENCY
-from orbitmq.spark.pipelines.audit.checks_lost import COLUMNS as LOST
-from orbitmq.spark.pipelines.audit.checks_lost import COMMITTED, DIFFERENT, NEVER_STORED, NOT_IN_LOG
-from orbitmq.spark.pipelines.audit.checks_order import COLUMNS as ORDER
-from orbitmq.spark.pipelines.audit.checks_transactions import COLUMNS as TRANSACTIONS
+from orbitmq.spark.pipelines.audit.checks.copies import COLUMNS as DUPLICATED
+from orbitmq.spark.pipelines.audit.checks.dead_letters import COLUMNS as DEAD
+from orbitmq.spark.pipelines.audit.checks.groups import LAG_COLUMNS, SLOW, SLOW_COLUMNS
+from orbitmq.spark.pipelines.audit.checks.latency import COLUMNS as LATENCY
+from orbitmq.spark.pipelines.audit.checks.lost import COLUMNS as LOST
+from orbitmq.spark.pipelines.audit.checks.lost import COMMITTED, DIFFERENT, NEVER_STORED, NOT_IN_LOG
+from orbitmq.spark.pipelines.audit.checks.order import COLUMNS as ORDER
+from orbitmq.spark.pipelines.audit.checks.transactions import COLUMNS as TRANSACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,24 +23,24 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """Something that an audit looks for."""
+    """One check of an audit."""
 
     name: str
     """Of its table in the report's directory."""
     title: str
     rule: str
-    """What counts, in the words of the report; may name what was asked for in braces."""
+    """The rule in the report; parameters stand in braces."""
     columns: tuple[str, ...]
     say: Callable[[Row], str]
     is_fault: bool = True
-    """Whether one of them is enough to say that something is wrong."""
+    """True if one finding makes the audit fail."""
     sums: str | None = None
     """The column that says how many messages a row is about; otherwise it is one."""
 
 
 @dataclasses.dataclass(slots=True)
 class Table:
-    """What was found of a check: how much of it, and the first rows."""
+    """The findings of a check: their number, and the first rows."""
 
     check: Check
     count: int

@@ -1,4 +1,4 @@
-"""What clients have written down of their messages, as rows: the trace topic taken apart by Spark's tasks."""
+"""Trace records as rows: the trace topic, decoded in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as sf
 
-from orbitmq.client.tracing_records import (
+from orbitmq.client.trace.encoding import (
     ConsumeBegun,
     ConsumeEnded,
     Published,
@@ -18,7 +18,7 @@ from orbitmq.client.tracing_records import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from orbitmq.client.tracing_records import TraceRecord
+    from orbitmq.client.trace.encoding import TraceRecord
     from orbitmq.spark.pipelines.audit.sources import Sources
 
 PUBLISHED, BEGUN, ENDED, TRANSACTION, RECALLED = "published", "begun", "ended", "transaction", "recalled"
@@ -39,20 +39,23 @@ FIELDS = {
 }
 """``outcome`` is how a handler ended, or what a producer said of a transaction."""
 
+_DDL = ",".join(f"`{name}` {kind}" for name, kind in FIELDS.items())
 _ROWS = f"array<struct<{','.join(f'`{name}`:{kind}' for name, kind in FIELDS.items())}>>"
 
 
 def traces(sources: Sources) -> DataFrame:
     """Every record of the trace topic once: a message of it may have been sent twice."""
     topic = sources.plan.request.trace_topic
+    if not sources.has([topic]):
+        return sources.local([], _DDL)
     bodies = sources.own([topic], ("topic", "broker", "queue_id", "queue_offset", "body"))
     # Not by Arrow: for that Spark wants pandas as well.
-    told = sf.udf(told_in, _ROWS, useArrow=False)
+    told = sf.udf(records_of, _ROWS, useArrow=False)
     return sources.keep(bodies.select(sf.inline(told("body"))).distinct())
 
 
-def told_in(body: bytes | None) -> list[tuple[Any, ...]]:
-    """The records of a trace message, with what is in ``FIELDS`` of each."""
+def records_of(body: bytes | None) -> list[tuple[Any, ...]]:
+    """The records of a trace message, with the ``FIELDS`` of each."""
     return [
         tuple(map(row_of(record).get, FIELDS))
         for record in decode_trace(bytes(body or b"").decode("utf-8", "replace"))
@@ -60,7 +63,7 @@ def told_in(body: bytes | None) -> list[tuple[Any, ...]]:
 
 
 def row_of(record: TraceRecord) -> dict[str, Any]:
-    """A record as a row; what it does not tell is left out."""
+    """A record as a row; fields that it does not have are left out."""
     row: dict[str, Any] = {"message_id": record.message_id, "at_ms": getattr(record, "timestamp", None)}
     row |= {"group": record.group, "keys": getattr(record, "keys", None), "topic": getattr(record, "topic", None)}
     if isinstance(record, Published):
@@ -79,7 +82,7 @@ def row_of(record: TraceRecord) -> dict[str, Any]:
 
 
 def attempts(told: DataFrame) -> DataFrame:
-    """Calls of handlers that have ended: group, message, when, how long it took and what came of it."""
+    """Finished handler calls: group, message, end time, duration and outcome."""
     begun = told.where(sf.col("what") == BEGUN).select(
         "request_id", "message_id", sf.col("group").alias("began_group"), sf.col("at_ms").alias("began_ms")
     )

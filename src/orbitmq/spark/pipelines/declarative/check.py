@@ -1,4 +1,4 @@
-"""Finding what is wrong with a declarative pipeline without starting anything: no Java, no broker, no Spark.
+"""The check of a declarative pipeline without Java, a broker or Spark.
 
 Definition files in Python are read as Spark reads them, by importing them; but the functions that make DataFrames
 are only noted, not called. So are SQL statements: what is in them is Spark's to judge (``run --dry-run`` asks it).
@@ -20,11 +20,11 @@ from pyspark.pipelines.graph_element_registry import GraphElementRegistry, graph
 from pyspark.pipelines.output import Sink
 
 from orbitmq.client.errors import OrbitMQError
-from orbitmq.spark.asked import Asked
-from orbitmq.spark.options import PASSED_OVER, READING
 from orbitmq.spark.pipelines.declarative.project import Problem, Project
-from orbitmq.spark.pipelines.running import sentence_of
-from orbitmq.spark.sink_options import SinkOptions
+from orbitmq.spark.pipelines.spark_job import sentence_of
+from orbitmq.spark.sink.options import SinkOptions
+from orbitmq.spark.topic_source.option_parser import OptionReader
+from orbitmq.spark.topic_source.options import IGNORED, READING
 
 if TYPE_CHECKING:
     import pathlib
@@ -50,9 +50,9 @@ _FUNCTIONS = ("topic", "topic_now")
 
 
 def problems_of(project: Project) -> list[Problem]:
-    """All that can be found, in the order of files and lines."""
+    """All problems, sorted by file and line."""
     found = [*project.problems]
-    registry = _Noting(project)
+    registry = _DefinitionRegistry(project)
     with _within(project.folder), graph_element_registration_context(registry):
         for path in project.files:
             if path.suffix == ".sql":
@@ -72,8 +72,8 @@ class _NoSpark:
         raise AttributeError(f"'spark.{name}' is used outside of the functions that make DataFrames")
 
 
-class _Noting(GraphElementRegistry):
-    """Notes what is defined, and where."""
+class _DefinitionRegistry(GraphElementRegistry):
+    """Records the definitions with their locations."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
@@ -210,13 +210,13 @@ def _wrong_options(tree: ast.AST, path: pathlib.Path) -> Iterator[Problem]:
         if isinstance(node, ast.Call) and _reads_topics(node):
             for name in _option_names(node):
                 try:
-                    Asked({name: "x"}, READING, "reading topics", PASSED_OVER)
+                    OptionReader({name: "x"}, READING, "reading topics", IGNORED)
                 except OrbitMQError as error:
                     yield Problem(path, node.lineno, str(error))
 
 
 def _reads_topics(node: ast.Call) -> bool:
-    """Whether it is ``topic(…)``, or ``spark.readStream.format("orbitmq")….option(…)``."""
+    """True for ``topic(…)`` and ``spark.readStream.format("orbitmq")….option(…)``."""
     if isinstance(node.func, ast.Name):
         return node.func.id in _FUNCTIONS
     if not isinstance(node.func, ast.Attribute) or node.func.attr not in _READERS:

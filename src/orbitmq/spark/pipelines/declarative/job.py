@@ -1,4 +1,4 @@
-"""Users' own pipelines, in the files of Spark Declarative Pipelines: made, run, and told of.
+"""Projects of Spark Declarative Pipelines: creating them, running them, and the summary of a run.
 
 Spark runs such pipelines through Spark Connect. The server for that lives in this process, beside an ordinary
 session on any master, at a port of its own. Tables are kept in a catalog in the project's folder, because the
@@ -18,9 +18,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.spark.pipelines.declarative.project import SPEC_NAMES, find_spec, read_project
+from orbitmq.spark.pipelines.declarative.samples import FOLDER as SAMPLES
+from orbitmq.spark.pipelines.declarative.samples import send_samples
 from orbitmq.spark.pipelines.interruptible import interruptible
-from orbitmq.spark.pipelines.running import PipelineError, sentence_of, spark_errors, spark_job
-from orbitmq.spark.pipelines.telling import Summary, Telling, silent
+from orbitmq.spark.pipelines.progress import JobProgress, Summary, silent
+from orbitmq.spark.pipelines.spark_job import PipelineError, sentence_of, spark_errors, spark_job
 
 if TYPE_CHECKING:
     import pathlib
@@ -48,7 +50,7 @@ _UPSTREAM = "due to upstream failure"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refresh:
-    """Which tables a run computes: all, with what is new, unless it says some only, or from the start."""
+    """The tables that a run refreshes: all by default, some only, or some from the start."""
 
     only: Sequence[str] = ()
     full: Sequence[str] = ()
@@ -56,7 +58,7 @@ class Refresh:
 
 
 def init_project(folder: pathlib.Path, examples: Sequence[str] = EXAMPLES[:1]) -> list[pathlib.Path]:
-    """Make a project with examples in a new folder; gives its files. Raises PipelineError and OSError."""
+    """Create a project with examples in a new folder; returns its files. Raises PipelineError and OSError."""
     for name in examples:
         if name not in EXAMPLES:
             raise PipelineError(f"there is no example {name!r}: choose from {', '.join(EXAMPLES)}")
@@ -76,6 +78,12 @@ def init_project(folder: pathlib.Path, examples: Sequence[str] = EXAMPLES[:1]) -
                 target = transformations / source.name
                 target.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
                 made.append(target)
+        if (samples := example / SAMPLES).is_dir():
+            (folder / SAMPLES).mkdir(exist_ok=True)
+            for source in sorted(samples.iterdir(), key=lambda one: one.name):
+                target = folder / SAMPLES / source.name
+                target.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+                made.append(target)
     return made
 
 
@@ -87,16 +95,18 @@ def run_project(
     dry_run: bool = False,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
-    telling: Telling | None = None,
+    progress: JobProgress | None = None,
 ) -> Summary:
     """Bring all tables and sinks of a pipeline up to date. Raises OrbitMQError."""
-    telling = telling or silent()
+    progress = progress or silent()
     if nameserver:
         os.environ["NAMESRV_ADDR"] = nameserver
     started = time.monotonic()
-    with _connected(project, telling, master, conf or {}) as spark:
+    if not dry_run:
+        send_samples(project.folder, nameserver, progress)
+    with _connected(project, progress, master, conf or {}) as spark:
         flows = interruptible(
-            lambda: _run(project, spark, refresh or Refresh(), dry_run, telling),
+            lambda: _run(project, spark, refresh or Refresh(), dry_run, progress),
             # Flows whose jobs are cancelled would be tried again.
             spark.interruptAll,
         )
@@ -123,7 +133,7 @@ def open_project(path: pathlib.Path | None = None) -> Project:
 
 @contextlib.contextmanager
 def _connected(
-    project: Project, telling: Telling, master: str | None, conf: Mapping[str, str]
+    project: Project, progress: JobProgress, master: str | None, conf: Mapping[str, str]
 ) -> Iterator[SparkSession]:
     try:
         import grpc  # type: ignore[import-untyped]  # noqa: F401, PLC0415
@@ -133,7 +143,7 @@ def _connected(
     port = _free_port()
     # Who has no token is not served: the port is open to everybody on this machine.
     os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = secrets.token_hex(16)
-    with spark_job(f"pipeline {project.name}", telling, master, {**_settings(project, port), **conf}):
+    with spark_job(f"pipeline {project.name}", progress, master, {**_settings(project, port), **conf}):
         os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # What functions of Spark go by.
         try:
             remote = RemoteSession.builder.remote(f"sc://localhost:{port}").getOrCreate()
@@ -166,7 +176,7 @@ def _settings(project: Project, port: int) -> dict[str, str]:
 
 
 def _run(
-    project: Project, spark: SparkSession, refresh: Refresh, dry_run: bool, telling: Telling
+    project: Project, spark: SparkSession, refresh: Refresh, dry_run: bool, progress: JobProgress
 ) -> dict[str, str]:
     """The flows of a run with the state in which each of them ended."""
     from pyspark.pipelines import cli, spark_connect_pipeline  # noqa: PLC0415
@@ -178,7 +188,7 @@ def _run(
     graph = spark_connect_pipeline.create_dataflow_graph(
         spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=spec.configuration
     )
-    with telling.step("Definitions are read"), contextlib.redirect_stdout(None):
+    with progress.step("Definitions are read"), contextlib.redirect_stdout(None):
         registry = SparkConnectGraphElementRegistry(spark, graph)
         cli.register_definitions(project.spec, registry, spec, spark, graph)
     flows: dict[str, str] = {}
@@ -191,14 +201,14 @@ def _run(
         dry=dry_run,
         storage=spec.storage,
     )
-    with telling.step("The pipeline is checked" if dry_run else "The pipeline runs"):
+    with progress.step("The pipeline is checked" if dry_run else "The pipeline runs"):
         for text in _texts(events):
             if match := _FLOW.match(text):
                 name, state = _short(match[1]), match[2]
                 flows[name] = state
                 if state in {"COMPLETED", "FAILED"}:
-                    telling.say(f"{name}: {state.lower()}")
-            telling.at(sum(state == "COMPLETED" for state in flows.values()))
+                    progress.say(f"{name}: {state.lower()}")
+            progress.at(sum(state == "COMPLETED" for state in flows.values()))
     return flows
 
 

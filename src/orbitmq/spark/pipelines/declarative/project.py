@@ -1,4 +1,4 @@
-"""A declarative pipeline on disk: its spec file, read with the places of mistakes, and the files that define it."""
+"""A declarative pipeline on disk: its spec file with the lines of mistakes, and its definition files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from orbitmq.spark.pipelines.running import PipelineError
+from orbitmq.spark.pipelines.spark_job import PipelineError
 
 SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 KEYS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
@@ -19,7 +19,7 @@ SUFFIXES = (".py", ".sql")
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """Something that would keep a pipeline from running: where it is, and one sentence."""
+    """A mistake in a pipeline: its location, and one sentence."""
 
     file: pathlib.Path
     line: int

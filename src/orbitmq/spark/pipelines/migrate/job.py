@@ -1,4 +1,4 @@
-"""The migrate pipeline: topics copied between Kafka and RocketMQ clusters, and compared when that is done.
+"""The ``migrate`` pipeline: copies topics between Kafka and RocketMQ clusters, and compares them afterwards.
 
 It copies in rounds. Each is written down before it begins (``migrate_state``), and every message says where it
 comes from. So a run that was ended by anything is gone on with by the next one, which finds in the target what is
@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, Any
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.spark.errors import SparkSourceError
 from orbitmq.spark.pipelines.interruptible import interruptible
-from orbitmq.spark.pipelines.migrate.ends import opened as opened_end
-from orbitmq.spark.pipelines.migrate.planning import left_of, narrowed, next_spans, routed
-from orbitmq.spark.pipelines.migrate.request import MOST_MESSAGES, MigrateRequest
+from orbitmq.spark.pipelines.migrate.endpoints import opened as opened_end
+from orbitmq.spark.pipelines.migrate.plan import left_of, narrowed, next_spans, routed
+from orbitmq.spark.pipelines.migrate.request import MAX_MESSAGES, MigrateRequest
 from orbitmq.spark.pipelines.migrate.rows import WRITTEN, Copying
 from orbitmq.spark.pipelines.migrate.state import Migration, Round
 from orbitmq.spark.pipelines.migrate.verify import verify, written
-from orbitmq.spark.pipelines.running import PipelineError, spark_errors
-from orbitmq.spark.pipelines.telling import Summary, silent
+from orbitmq.spark.pipelines.progress import Summary, silent
+from orbitmq.spark.pipelines.spark_job import PipelineError, spark_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    from orbitmq.spark.pipelines.migrate.ends import End, Queue, Span
+    from orbitmq.spark.pipelines.migrate.endpoints import Endpoint, Queue, Span
     from orbitmq.spark.pipelines.migrate.verify import Verdict
-    from orbitmq.spark.pipelines.telling import Telling
+    from orbitmq.spark.pipelines.progress import JobProgress
 
 SETTLING_SECONDS = 3.0
 """What a run that goes on waits before it looks how far the last one came: Spark gives the Python process of a task
@@ -52,9 +52,9 @@ def migrate(
     topics: Iterable[str] | str,
     state: str | None = None,
     name: str | None = None,
-    max_messages: int = MOST_MESSAGES,
+    max_messages: int = MAX_MESSAGES,
     verify: bool = True,
-    telling: Telling | None = None,
+    progress: JobProgress | None = None,
 ) -> Summary:
     """Copy topics from one cluster to another, or go on with that, up to where they end now.
 
@@ -70,32 +70,32 @@ def migrate(
         max_messages=max_messages,
         verify=verify,
     )
-    with opened(request, telling or silent()) as found:
+    with opened(request, progress or silent()) as found:
         return found.run(spark)
 
 
 @contextlib.contextmanager
-def opened(request: MigrateRequest, telling: Telling) -> Iterator[Migrating]:
+def opened(request: MigrateRequest, progress: JobProgress) -> Iterator[Migrating]:
     """A migration that nobody else runs meanwhile. Needs no Spark. Raises OrbitMQError, OSError."""
     if importlib.util.find_spec("pandas") is None:
         raise SparkSourceError(NEEDS_PANDAS)
     with _ends(request) as (source, target):
-        found = Migrating(request, source, target, telling)
+        found = Migrating(request, source, target, progress)
         with found.state.locked():
             found.look()
             yield found
 
 
-def planned(request: MigrateRequest, telling: Telling) -> Summary:
-    """What a run would do now. Changes nothing, and needs no Spark."""
+def planned(request: MigrateRequest, progress: JobProgress) -> Summary:
+    """The summary of a dry run, without Spark."""
     with _ends(request) as (source, target):
-        found = Migrating(request, source, target, telling)
+        found = Migrating(request, source, target, progress)
         found.look()
         return found.plan()
 
 
 @contextlib.contextmanager
-def _ends(request: MigrateRequest) -> Iterator[tuple[End, End]]:
+def _ends(request: MigrateRequest) -> Iterator[tuple[Endpoint, Endpoint]]:
     with contextlib.ExitStack() as stack:
         ends = []
         for address in (request.source_address, request.target_address):
@@ -106,15 +106,15 @@ def _ends(request: MigrateRequest) -> Iterator[tuple[End, End]]:
 
 
 class Migrating:
-    """One migration, begun before or not."""
+    """One migration, new or continued."""
 
-    def __init__(self, request: MigrateRequest, source: End, target: End, telling: Telling) -> None:
+    def __init__(self, request: MigrateRequest, source: Endpoint, target: Endpoint, progress: JobProgress) -> None:
         self.name = request.known_as
         self.state = Migration(request.state_directory, self.name)
         self._request = request
         self._source = source
         self._target = target
-        self._telling = telling
+        self._progress = progress
         self._becomes = request.becomes
         self._rounds: list[Round] = []
         self._bounds: dict[Queue, tuple[int, int]] = {}
@@ -146,17 +146,17 @@ class Migrating:
 
     @property
     def _unverified(self) -> list[Round]:
-        """Those after the last verified one: what lies between them is read at once."""
+        """The rounds after the last verified one, which are read at once."""
         verified = [one.number for one in self._rounds if one.is_verified]
         return [one for one in self._rounds if one.number > max(verified, default=0)]
 
     @property
     def needs_spark(self) -> bool:
-        """Whether there is anything to do."""
+        """True if there is work left."""
         return bool(self._left or self._unfinished or (self._request.verify and self._unverified))
 
     def plan(self) -> Summary:
-        """What a run would do."""
+        """The summary of a dry run."""
         left = self._left
         unfinished = self._unfinished
         messages = dict.fromkeys(self._becomes, 0)
@@ -210,7 +210,7 @@ class Migrating:
         return Summary(title, facts, is_good)
 
     def _work(self, spark: SparkSession) -> tuple[int, Verdict | None]:
-        """How many offsets were copied, and what came of comparing. In one thread, where Ctrl-C is quiet."""
+        """Copy and compare, in one thread for a quiet Ctrl-C. Returns the copied offsets and the verdict."""
         # Spark looks for data sources of Python in the session of the thread, which this one has not had yet.
         spark.createDataFrame([], "nothing int")
         try:
@@ -251,7 +251,7 @@ class Migrating:
         until = time.monotonic() + MAKING_SECONDS
         if self._target.bounds(to) is None:
             self._target.create(to, wanted)
-            self._telling.say(f"the topic {to} was made with {wanted} queues")
+            self._progress.say(f"the topic {to} was made with {wanted} queues")
         while self._target.bounds(to) is None or not self._target.writable(to):
             if time.monotonic() > until:
                 raise PipelineError(f"the topic {to!r} of {self._request.target_address} cannot be written to")
@@ -259,7 +259,7 @@ class Migrating:
         return self._target.writable(to)
 
     def _go_on(self, spark: SparkSession, one: Round) -> int:
-        with self._telling.step(f"looking how far round {one.number} came"):
+        with self._progress.step(f"looking how far round {one.number} came"):
             time.sleep(SETTLING_SECONDS)
             there = written(spark, self._target, one, self.name)
         return self._copy(spark, one, narrowed(one.spans, there))
@@ -271,14 +271,14 @@ class Migrating:
         if spans:
             copying = Copying(self._source.kind, self._target.kind, self.name, one.routes)
             rows = self._source.read(spark, spans).mapInArrow(copying, WRITTEN[self._target.kind])
-            with self._telling.step(f"copying, round {one.number}", total), self._watching(one, total):
+            with self._progress.step(f"copying, round {one.number}", total), self._watching(one, total):
                 self._target.write(rows, f"{self.name}/{one.number}", one.ends)
         self._replace(dataclasses.replace(one, is_done=True))
         return total
 
     def _verify(self, spark: SparkSession) -> Verdict:
         rounds = self._unverified
-        with self._telling.step("comparing both ends"):
+        with self._progress.step("comparing both ends"):
             verdict = verify(spark, self._source, self._target, rounds, self._becomes.values(), self.name)
         if verdict.is_good:
             for one in rounds:
@@ -301,7 +301,7 @@ class Migrating:
                 try:
                     first = _total(end, one)
                     while not is_over.wait(WATCH_SECONDS):
-                        self._telling.at(min(max(_total(end, one) - first, 0), total))
+                        self._progress.at(min(max(_total(end, one) - first, 0), total))
                 finally:
                     end.close()
 
@@ -314,6 +314,6 @@ class Migrating:
             watcher.join()
 
 
-def _total(end: End, one: Round) -> int:
+def _total(end: Endpoint, one: Round) -> int:
     topics = {queue.topic for queue in one.routes.values()}
     return sum(last for topic in topics for _, last in (end.bounds(topic) or {}).values())

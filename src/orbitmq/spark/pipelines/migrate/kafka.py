@@ -1,4 +1,4 @@
-"""A Kafka cluster as an end of a migration.
+"""A Kafka cluster as an endpoint of a migration.
 
 What there is, and topics to make, are asked for with Kafka's client from PyPI, which also writes: Spark's own
 connector cannot set the time of a record. Where that connector is on Spark's class path it reads the records;
@@ -14,9 +14,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.spark.errors import SparkSourceError
-from orbitmq.spark.pipelines.migrate.ends import KAFKA, Queue
+from orbitmq.spark.pipelines.migrate.endpoints import KAFKA, Queue
 from orbitmq.spark.pipelines.migrate.rows import HEADERS
-from orbitmq.spark.pipelines.running import PipelineError
+from orbitmq.spark.pipelines.spark_job import PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import DataFrame, SparkSession
 
-    from orbitmq.spark.pipelines.migrate.ends import Address, Span
+    from orbitmq.spark.pipelines.migrate.endpoints import Address, Span
 
 NEEDS_CLIENT = "a migration from or to Kafka needs its client: run 'pip install \"orbitmq[kafka]\"'"
 ASK_SECONDS = 15.0
@@ -40,8 +40,8 @@ SCHEMA = (
 _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
-class KafkaEnd:
-    """See migrate_ends.End."""
+class KafkaEndpoint:
+    """See ``endpoints.Endpoint``."""
 
     kind = KAFKA
 
@@ -121,7 +121,7 @@ class KafkaEnd:
             ) from error
 
     def read(self, spark: SparkSession, spans: Sequence[Span]) -> DataFrame:
-        from orbitmq.spark.pipelines.migrate.kafka_reading import KafkaSpans  # noqa: PLC0415
+        from orbitmq.spark.pipelines.migrate.kafka_reader import KafkaSpans  # noqa: PLC0415
 
         if not self._address.settings and has_connector(spark):
             return self._connected(spark, spans)
@@ -150,7 +150,7 @@ class KafkaEnd:
         return spark.read.format("kafka").options(**options).load()
 
     def write(self, frame: DataFrame, write_id: str, ends: Mapping[Queue, int]) -> None:  # noqa: ARG002
-        from orbitmq.spark.pipelines.migrate.kafka_writing import KafkaWriting  # noqa: PLC0415
+        from orbitmq.spark.pipelines.migrate.kafka_writer import KafkaWriting  # noqa: PLC0415
 
         frame.mapInArrow(KafkaWriting(self.conf, dict(ends)), "written bigint").collect()
 
@@ -166,7 +166,7 @@ def conf_of(address: Address) -> dict[str, str]:
 
 
 def has_connector(spark: SparkSession) -> bool:
-    """Whether Spark's own connector is on its class path. Of a session of Spark Connect nobody knows."""
+    """True if Spark's own Kafka connector is on its class path. For Spark Connect it is unknown, so False."""
     try:
         loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
         loader.loadClass(_CONNECTOR)
@@ -176,7 +176,7 @@ def has_connector(spark: SparkSession) -> bool:
 
 
 class kafka_errors:  # noqa: N801 - read as a statement
-    """What the client raises, as one sentence."""
+    """Raise errors of the Kafka client as one sentence."""
 
     def __init__(self, address: Address | str) -> None:
         self._where = address

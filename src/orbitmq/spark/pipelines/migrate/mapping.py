@@ -1,4 +1,4 @@
-"""What a record of Kafka is as a message here, and a message as a record there: nothing is lost on the way or back.
+"""The mapping between Kafka records and RocketMQ messages, lossless in both directions.
 
 A record becomes a message with properties that begin with ``KAFKA_``, which hold what no message has, and a message
 becomes a record with a header ``ROCKETMQ_BORN`` beside one for each property. Either is turned back into what it
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 
-from orbitmq.protocol import property_names as names
-from orbitmq.spark.sink_ids import MARK
+from orbitmq.protocol.message import property_names as names
+from orbitmq.spark.sink.message_ids import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,7 +60,7 @@ Headers: TypeAlias = "tuple[tuple[str, bytes | None], ...]"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """What Kafka keeps of a message."""
+    """A record of Kafka."""
 
     key: bytes | None
     value: bytes | None
@@ -72,13 +72,13 @@ class Record:
         return self if len(kept) == len(self.headers) else dataclasses.replace(self, headers=kept)
 
     def origin(self) -> dict[str, str]:
-        """What it says of where it comes from."""
+        """The origin of a migrated message."""
         return {name: (value or b"").decode("utf-8", "replace") for name, value in self.headers if name in ORIGIN}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Content:
-    """What RocketMQ keeps of a message, without what belongs to one delivery of it."""
+    """The content of a RocketMQ message, without the properties of one delivery."""
 
     body: bytes
     properties: dict[str, str]
@@ -86,7 +86,7 @@ class Content:
 
 
 def carried(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Those properties that go with a message wherever it is copied to."""
+    """The properties that are copied with a message."""
     return {name: value for name, value in properties if name not in _NOT_CARRIED and value}
 
 
@@ -221,5 +221,5 @@ def digest_of(one: Record | Content) -> bytes:
 
 
 def origin_of(name: str, topic: str, queue: str, offset: int) -> Mapping[str, str]:
-    """What is put on a migrated message."""
+    """The origin properties of a migrated message."""
     return {MIGRATION_ID: name, MIGRATION_TOPIC: topic, MIGRATION_QUEUE: queue, MIGRATION_OFFSET: str(offset)}

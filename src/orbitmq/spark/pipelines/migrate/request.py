@@ -1,4 +1,4 @@
-"""What a migration is asked for, checked."""
+"""The parameters of a migration, checked."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.pipelines.migrate.ends import ROCKETMQ, Address
-from orbitmq.spark.pipelines.migrate.planning import topics_of
-from orbitmq.spark.sink_options import check_topic_of_rows
+from orbitmq.spark.pipelines.migrate.endpoints import ROCKETMQ, Address
+from orbitmq.spark.pipelines.migrate.plan import topics_of
+from orbitmq.spark.sink.options import check_topic_of_rows
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Of a migration: a directory is called so, and every message has it."""
-MOST_MESSAGES = 1_000_000
+MAX_MESSAGES = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MigrateRequest:
-    """All that a migration can be told."""
+    """All parameters of a migration."""
 
     source: str
     target: str
@@ -31,7 +31,7 @@ class MigrateRequest:
     """``name``, or ``name:other`` for a topic that is called otherwise in the target."""
     state: str | None = None
     name: str | None = None
-    max_messages: int = MOST_MESSAGES
+    max_messages: int = MAX_MESSAGES
     """Of one round."""
     verify: bool = True
 
@@ -70,7 +70,7 @@ class MigrateRequest:
 
     @property
     def what(self) -> dict[str, Any]:
-        """What makes it another migration if it changes."""
+        """The parameters that identify the migration."""
         return {
             "from": str(self.source_address),
             "to": str(self.target_address),

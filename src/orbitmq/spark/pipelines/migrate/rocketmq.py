@@ -1,4 +1,4 @@
-"""A RocketMQ cluster, OrbitMQ's or Apache's, as an end of a migration."""
+"""A RocketMQ cluster, OrbitMQ's or Apache's, as an endpoint of a migration."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.client.errors import BrokerError, NoRouteError, OrbitMQError
-from orbitmq.client.routes import MASTER
+from orbitmq.client.instance.routes import MASTER
 from orbitmq.protocol.bodies import ClusterInfo, MessageQueue
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.command import Command
+from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 from orbitmq.remoting import RemotingError
 from orbitmq.spark.cluster import Cluster
-from orbitmq.spark.pipelines.migrate.ends import ROCKETMQ, Queue
-from orbitmq.spark.pipelines.running import PipelineError
+from orbitmq.spark.pipelines.migrate.endpoints import ROCKETMQ, Queue
+from orbitmq.spark.pipelines.spark_job import PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from orbitmq.spark.pipelines.migrate.ends import Address, Span
+    from orbitmq.spark.pipelines.migrate.endpoints import Address, Span
 
 COLUMNS = "topic,broker,queue_id,queue_offset,body,properties,born_timestamp"
 
@@ -30,8 +30,8 @@ _ASK_SECONDS = 10.0
 _READ_AND_WRITE = "6"
 
 
-class RocketEnd:
-    """See migrate_ends.End."""
+class RocketEndpoint:
+    """See ``endpoints.Endpoint``."""
 
     kind = ROCKETMQ
 

@@ -1,4 +1,4 @@
-"""Rows of one end turned into rows of the other, and into what two ends are compared by; run in Spark's tasks."""
+"""Conversion of rows between the endpoints of a migration, and to rows for their comparison, in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from orbitmq.protocol import property_names as names
-from orbitmq.protocol.record import MAX_PROPERTIES_SIZE
-from orbitmq.spark.pipelines.migrate.ends import KAFKA, ROCKETMQ, Queue
+from orbitmq.protocol.message import property_names as names
+from orbitmq.protocol.message.record import MAX_PROPERTIES_SIZE
+from orbitmq.spark.error_boundary import plain_errors
+from orbitmq.spark.pipelines.migrate.endpoints import KAFKA, ROCKETMQ, Queue
 from orbitmq.spark.pipelines.migrate.mapping import (
     MIGRATION_ID,
     MIGRATION_OFFSET,
@@ -24,10 +25,9 @@ from orbitmq.spark.pipelines.migrate.mapping import (
     to_message,
     to_record,
 )
-from orbitmq.spark.pipelines.running import PipelineError
-from orbitmq.spark.plain_errors import plain_errors
-from orbitmq.spark.sink_rows import MARK_SIZE
-from orbitmq.spark.worker_memory import settle
+from orbitmq.spark.pipelines.spark_job import PipelineError
+from orbitmq.spark.sessions.worker_warmup import settle
+from orbitmq.spark.sink.row_encoder import MARK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -103,7 +103,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Copying:
-    """What Spark calls to make rows for the target of those of the source."""
+    """Converts rows of the source to rows of the target."""
 
     source: str
     target: str
@@ -152,7 +152,7 @@ class Copying:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Expecting:
-    """What Spark calls to know what should be in the target for rows of the source."""
+    """Computes the rows that the target should have."""
 
     source: str
     target: str
@@ -182,7 +182,7 @@ class Expecting:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """What Spark calls to know what rows of the target a migration has written."""
+    """Finds the rows of the target that the migration has written."""
 
     target: str
     name: str

@@ -1,4 +1,4 @@
-"""What is known of a migration between two runs: a directory with a small file for each of its rounds.
+"""The state of a migration between two runs: a directory with a small file for each round.
 
 A round is written down before it copies anything: which offsets of which queues, where they go, and where the
 target's queues end. A round that was interrupted is found unfinished by the next run, which does the rest of it.
@@ -15,9 +15,9 @@ import orjson
 import pyarrow.fs as pafs
 
 from orbitmq.spark.pipelines.archive.directory import Archive
-from orbitmq.spark.pipelines.holding import held
-from orbitmq.spark.pipelines.migrate.ends import Queue, Span
-from orbitmq.spark.pipelines.running import PipelineError
+from orbitmq.spark.pipelines.migrate.endpoints import Queue, Span
+from orbitmq.spark.pipelines.run_lock import run_lock
+from orbitmq.spark.pipelines.spark_job import PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -75,7 +75,7 @@ class Round:
 
 
 class Migration:
-    """The directory of one migration: a path, or any place that pyarrow knows, as ``s3://…``."""
+    """The directory of one migration: a path, or any address that pyarrow supports, such as ``s3://…``."""
 
     def __init__(self, state: str, name: str) -> None:
         """Raises ArchiveError for a directory that cannot be."""
@@ -86,7 +86,7 @@ class Migration:
     # What it is
 
     def what(self) -> dict[str, Any] | None:
-        """What it was begun with; None if it was not. Raises PipelineError, OSError."""
+        """The parameters of the first run; None if there was none. Raises PipelineError, OSError."""
         data = self._read(WHAT)
         try:
             return None if data is None else dict(orjson.loads(data))
@@ -133,7 +133,7 @@ class Migration:
             yield
             return
         self._place.files.create_dir(self._folder, recursive=True)
-        with held(self._path(LOCK), f"the migration {self.name!r} is being run"):
+        with run_lock(self._path(LOCK), f"the migration {self.name!r} is being run"):
             yield
 
     def _path(self, file: str) -> str:

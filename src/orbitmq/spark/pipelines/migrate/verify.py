@@ -1,4 +1,4 @@
-"""Whether the target of a migration holds what the source has: each message once, equal, and in its order.
+"""Verification of a migration: each message is in the target once, equal, and in order.
 
 Spark reads both ends, and joins them by where messages come from. Nothing here relies on how they were copied.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.spark.pipelines.migrate.ends import Queue, Span
+from orbitmq.spark.pipelines.migrate.endpoints import Queue, Span
 from orbitmq.spark.pipelines.migrate.rows import COMPARED, FOUND, Expecting, Finding
-from orbitmq.spark.pipelines.running import PipelineError
+from orbitmq.spark.pipelines.spark_job import PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from orbitmq.spark.pipelines.migrate.ends import End
+    from orbitmq.spark.pipelines.migrate.endpoints import Endpoint
     from orbitmq.spark.pipelines.migrate.state import Round
 
 WRONG = {
@@ -31,7 +31,7 @@ WRONG = {
 
 @dataclasses.dataclass(slots=True)
 class Verdict:
-    """What a verification found."""
+    """The result of a verification."""
 
     source: dict[str, int]
     target: dict[str, int]
@@ -49,13 +49,13 @@ class Verdict:
         return facts if self.is_good else {**facts, "first": self.first}
 
 
-def found_in(spark: SparkSession, target: End, spans: Sequence[Span], name: str) -> DataFrame:
-    """What a migration has written within some spans of the target."""
+def found_in(spark: SparkSession, target: Endpoint, spans: Sequence[Span], name: str) -> DataFrame:
+    """The messages that a migration has written within spans of the target."""
     return target.read(spark, spans).mapInArrow(Finding(target.kind, name), FOUND)
 
 
-def since(ends: Mapping[Queue, int], target: End, topics: Iterable[str], name: str) -> list[Span]:
-    """What the queues of target topics have got since they ended there. Raises PipelineError if it is gone."""
+def since(ends: Mapping[Queue, int], target: Endpoint, topics: Iterable[str], name: str) -> list[Span]:
+    """The messages of target queues after these ends. Raises PipelineError if some have expired."""
     spans = []
     for topic in sorted(topics):
         for queue, (first, end) in (target.bounds(topic) or {}).items():
@@ -70,7 +70,7 @@ def since(ends: Mapping[Queue, int], target: End, topics: Iterable[str], name: s
     return sorted(spans, key=lambda span: span.queue.order)
 
 
-def written(spark: SparkSession, target: End, one: Round, name: str) -> dict[Queue, int]:
+def written(spark: SparkSession, target: Endpoint, one: Round, name: str) -> dict[Queue, int]:
     """By source queue the offset of its last message of a round that was written."""
     spans = since(one.ends, target, {to.topic for to in one.routes.values()}, name)
     for span in spans:
@@ -88,7 +88,12 @@ def written(spark: SparkSession, target: End, one: Round, name: str) -> dict[Que
 
 
 def verify(
-    spark: SparkSession, source: End, target: End, rounds: Sequence[Round], topics: Iterable[str], name: str
+    spark: SparkSession,
+    source: Endpoint,
+    target: Endpoint,
+    rounds: Sequence[Round],
+    topics: Iterable[str],
+    name: str,
 ) -> Verdict:
     """Compare what some rounds that follow each other have copied. Raises OrbitMQError."""
     expected = source.read(spark, joined(rounds)).mapInArrow(Expecting(source.kind, target.kind), COMPARED)

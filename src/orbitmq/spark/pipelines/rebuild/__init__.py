@@ -1,1 +1,1 @@
-"""Consume queues and index of a store, built anew from its log in parallel."""
+"""Rebuild of consume queues and index of a store from its log, in parallel."""

@@ -1,4 +1,4 @@
-"""The pipeline ``rebuild``: consume queues and index of a store built again from its log, by many tasks at once."""
+"""The ``rebuild`` pipeline: rebuilds consume queues and index of a store from its log with parallel tasks."""
 
 from __future__ import annotations
 
@@ -9,28 +9,37 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.spark.pipelines.rebuild.building import Built, build, sync_names
-from orbitmq.spark.pipelines.rebuild.comparing import compare
+from orbitmq.spark.pipelines.progress import Summary, silent
+from orbitmq.spark.pipelines.rebuild.builder import Built, build, sync_names
+from orbitmq.spark.pipelines.rebuild.comparison import compare
 from orbitmq.spark.pipelines.rebuild.tasks import SparkTasks
-from orbitmq.spark.pipelines.running import PipelineError, spark_errors
-from orbitmq.spark.pipelines.telling import Summary, silent
+from orbitmq.spark.pipelines.spark_job import PipelineError, spark_errors
 from orbitmq.store import LocalDisk, parse_conf
-from orbitmq.store.layout import survey
-from orbitmq.store.rebuild import BUILT, OLD, SCRATCH, check_log, check_settings, exclusive, remove_tree, swap_in
+from orbitmq.store.tools.detect_layout import survey
+from orbitmq.store.tools.rebuild import (
+    BUILT,
+    OLD,
+    SCRATCH,
+    check_log,
+    check_settings,
+    exclusive,
+    remove_tree,
+    swap_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from orbitmq.spark.pipelines.rebuild.building import RunTasks
-    from orbitmq.spark.pipelines.telling import Telling
-    from orbitmq.store.disk import Disk
-    from orbitmq.store.layout import Layout
+    from orbitmq.platform.disk import Disk
+    from orbitmq.spark.pipelines.progress import JobProgress
+    from orbitmq.spark.pipelines.rebuild.builder import RunTasks
+    from orbitmq.store.tools.detect_layout import Layout
 
 KEPT = "before-rebuild"
 """What is added to the names of queues and index that were replaced, where they are to be kept."""
-MOST_TOLD = 20
+MAX_DIFFERENCES = 20
 """Differences that are told one by one."""
 
 
@@ -42,8 +51,8 @@ def rebuild(
     check: bool = False,
     keep: bool = False,
     broker_conf: str | None = None,
-    piece_bytes: int | None = None,
-    telling: Telling | None = None,
+    chunk_bytes: int | None = None,
+    progress: JobProgress | None = None,
 ) -> Summary:
     """Build consume queues and index of a store from its log, and put them in the place of those that are there.
 
@@ -54,9 +63,9 @@ def rebuild(
 
     Raises PipelineError, StoreError and ConfigError.
     """
-    telling = telling or silent()
+    progress = progress or silent()
     with spark_errors():
-        tasks = SparkTasks(spark, telling)
+        tasks = SparkTasks(spark, progress)
         return rebuild_with(
             tasks,
             tasks.parallelism,
@@ -65,8 +74,8 @@ def rebuild(
             check=check,
             keep=keep,
             conf=settings_in(broker_conf),
-            piece_bytes=piece_bytes,
-            telling=telling,
+            chunk_bytes=chunk_bytes,
+            progress=progress,
         )
 
 
@@ -79,11 +88,11 @@ def rebuild_with(
     check: bool = False,
     keep: bool = False,
     conf: dict[str, str] | None = None,
-    piece_bytes: int | None = None,
-    telling: Telling | None = None,
+    chunk_bytes: int | None = None,
+    progress: JobProgress | None = None,
 ) -> Summary:
-    """The same, whoever runs the tasks."""
-    telling = telling or silent()
+    """Rebuild with any runner of tasks."""
+    progress = progress or silent()
     disk = LocalDisk()
     check_request(disk, root, to=to, check=check, keep=keep, conf=conf)
     began = time.perf_counter()
@@ -94,11 +103,11 @@ def rebuild_with(
         check_log(disk, layout.config)
         for assumed in layout.assumed:
             if matters(assumed, layout):
-                telling.say(f"{assumed} is assumed, because no file tells: if that is wrong, give --broker-conf")
+                progress.say(f"{assumed} is assumed, because no file tells: if that is wrong, give --broker-conf")
         scratch = os.path.join(to or root, SCRATCH)
         remove_tree(disk, scratch)
         try:
-            built = build(disk, layout, scratch, run_tasks, parallelism=parallelism, piece_bytes=piece_bytes)
+            built = build(disk, layout, scratch, run_tasks, parallelism=parallelism, chunk_bytes=chunk_bytes)
             facts = _facts(root, built)
             if check:
                 summary = _compared(root, built, facts, began)
@@ -123,7 +132,7 @@ def rebuild_with(
 def what_would_be_done(
     root: str, *, to: str | None = None, check: bool = False, keep: bool = False, conf: dict[str, str] | None = None
 ) -> Summary:
-    """What a run would do, without Spark and without changing anything. Raises as ``rebuild`` does."""
+    """The summary of a dry run, without Spark. Raises as ``rebuild`` does."""
     disk = LocalDisk()
     check_request(disk, root, to=to, check=check, keep=keep, conf=conf)
     layout = survey(disk, root, conf)
@@ -191,7 +200,7 @@ def settings_in(broker_conf: str | None) -> dict[str, str] | None:
 
 
 def matters(assumed: str, layout: Layout) -> bool:
-    """Whether a setting that is not known changes what is written."""
+    """True if an unknown setting changes the result."""
     key = assumed.partition("=")[0]
     if key == "mapperFileSizeBatchConsumeQueue":
         return bool(layout.batch_topics)
@@ -229,7 +238,7 @@ def _facts(root: str, built: Built) -> dict[str, Any]:
         "records": built.walked.records,
         "log_start": built.walked.log_start,
         "log_end": built.walked.log_end,
-        "pieces": built.pieces,
+        "pieces": built.chunks,
         "queues": built.queues,
         "messages": built.messages,
         "queue_files": built.queue_files,
@@ -244,7 +253,7 @@ def _compared(root: str, built: Built, facts: dict[str, Any], began: float) -> S
     facts |= {
         "files_compared": found.files,
         "differences": len(found.differences),
-        "first_differences": found.differences[:MOST_TOLD],
+        "first_differences": found.differences[:MAX_DIFFERENCES],
         "notes": found.notes,
         "seconds": round(time.perf_counter() - began, 3),
     }

@@ -1,4 +1,4 @@
-"""Running tasks on Spark: the same function over many things, with progress, and ended by Ctrl-C."""
+"""Parallel tasks on Spark: one function over many items, with progress and cancellation by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orbitmq.spark.pipelines.running import PipelineError
+from orbitmq.spark.pipelines.spark_job import PipelineError
 from orbitmq.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from orbitmq.spark.pipelines.telling import Telling
+    from orbitmq.spark.pipelines.progress import JobProgress
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,13 +26,13 @@ SLICES_A_CORE = 16
 
 
 class TaskFailedError(PipelineError):
-    """A task could not do its part."""
+    """A task failed."""
 
 
 class SparkTasks:
     """Runs tasks in a session."""
 
-    def __init__(self, spark: SparkSession, telling: Telling) -> None:
+    def __init__(self, spark: SparkSession, progress: JobProgress) -> None:
         """Raises PipelineError for a session on another machine, which runs plans and no functions."""
         try:
             self._context: SparkContext = spark.sparkContext
@@ -40,7 +40,7 @@ class SparkTasks:
             raise PipelineError(
                 "a Spark Connect session cannot rebuild a store: give --master, or a session with its own driver"
             ) from error
-        self._telling = telling
+        self._progress = progress
         self.parallelism = self._context.defaultParallelism
 
     def __call__(self, task: Callable[[T], R], items: Sequence[T], doing: str) -> list[R]:
@@ -62,12 +62,12 @@ class SparkTasks:
 
         # In a thread, so that this one is free to look at how far it is, and to be interrupted.
         thread = threading.Thread(target=collect, name=group, daemon=True)
-        with self._telling.step(doing, slices):
+        with self._progress.step(doing, slices):
             thread.start()
             try:
                 while thread.is_alive():
                     thread.join(LOOK_SECONDS)
-                    self._telling.at(self._done(group))
+                    self._progress.at(self._done(group))
             except BaseException:
                 context.cancelJobGroup(group)
                 thread.join()
@@ -88,7 +88,7 @@ class SparkTasks:
 
 
 class _Each:
-    """The function on each thing of a slice. What goes wrong is said in words that come through Spark."""
+    """Calls the function for each item of a partition. Errors become text that Spark passes on."""
 
     def __init__(self, task: Callable[[Any], Any]) -> None:
         self._task = task

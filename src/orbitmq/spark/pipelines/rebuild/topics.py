@@ -1,4 +1,4 @@
-"""The topics and queues that the records of a piece name: what numbers they have here, and who decides about them.
+"""Numbering of the topics and queues in the records of a chunk.
 
 Most records go to a plain queue with nothing but a number and a hash, and thousands of them are handled at once.
 The others (parked for later, of batch topics, with light queues) are given to the broker's own ``Dispatcher``, one
@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from orbitmq.platform.disk import LocalDisk
 from orbitmq.protocol.java import decode_utf8
-from orbitmq.store.batch_queue import BatchConsumeQueue
-from orbitmq.store.consume_queue import ConsumeQueue
-from orbitmq.store.disk import LocalDisk
+from orbitmq.store.consumequeue.batch_consume_queue import BatchConsumeQueue
+from orbitmq.store.consumequeue.consume_queue import ConsumeQueue
+from orbitmq.store.consumequeue.table import QueueTable
 from orbitmq.store.errors import AppendRefusedError
-from orbitmq.store.queue_table import QueueTable
-from orbitmq.store.record_keys import Prefixes
+from orbitmq.store.index.record_keys import Prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orbitmq.protocol.record_columns import Flags, Ints, RecordColumns
+    from orbitmq.protocol.message.record_columns import Flags, Ints, RecordColumns
     from orbitmq.store.config import StoreConfig
-    from orbitmq.store.queue_table import Queue
+    from orbitmq.store.consumequeue.table import Queue
 
-MOST_COMPARED = 64
+MAX_COMPARED = 64
 """So many topics are told apart by comparing all records with each; further ones by a look at every record."""
 
 
 class Put(NamedTuple):
-    """What a queue was told to hold."""
+    """One unit that was put into a queue."""
 
     queue: int
     queue_offset: int
@@ -66,7 +66,7 @@ class _BatchQueue(BatchConsumeQueue):
 
 
 class NotedQueues(QueueTable):
-    """Queues that write down what they are told, numbered as they come up."""
+    """Queues that record their units, numbered in order of appearance."""
 
     def __init__(self, config: StoreConfig, batch_topics: Iterable[str]) -> None:
         super().__init__(LocalDisk(), config)
@@ -107,7 +107,7 @@ class _Topic:
 
 
 class Topics:
-    """Topics numbered as they come up in the records."""
+    """Topics, numbered in order of appearance."""
 
     def __init__(self, queues: NotedQueues) -> None:
         self._queues = queues
@@ -121,7 +121,7 @@ class Topics:
         numbers = np.full(len(records), -1, np.int64)
         left = np.arange(len(records))
         compared = 0
-        while len(left) and compared < MOST_COMPARED:
+        while len(left) and compared < MAX_COMPARED:
             if compared == len(self._topics):
                 self._number(_topic_at(records, int(left[0])))
             same = _are(records, left, self._topics[compared].encoded)

@@ -1,4 +1,4 @@
-"""The replay pipeline: messages of an archive sent again, at a rate, at their old pace or as fast as it goes.
+"""The ``replay`` pipeline: sends archived messages again, at a rate, at their old pace or unthrottled.
 
 Before the first message is sent it is written down what is replayed, to which queues, and where those end
 (``replay_state``). Every message says what it repeats. So a run that was ended by anything is gone on with by the
@@ -19,20 +19,20 @@ from orbitmq.spark.errors import SparkSourceError
 from orbitmq.spark.pipelines.archive.directory import Archive, ArchiveError
 from orbitmq.spark.pipelines.audit.request import milliseconds_of
 from orbitmq.spark.pipelines.interruptible import interruptible
-from orbitmq.spark.pipelines.replay.counting import counted, parts_of
-from orbitmq.spark.pipelines.replay.pacing import Pacing
-from orbitmq.spark.pipelines.replay.planning import plan, routed
+from orbitmq.spark.pipelines.progress import silent
+from orbitmq.spark.pipelines.replay.counter import counted, parts_of
+from orbitmq.spark.pipelines.replay.pacer import Pacing
+from orbitmq.spark.pipelines.replay.plan import plan, routed
 from orbitmq.spark.pipelines.replay.progress import watching
 from orbitmq.spark.pipelines.replay.request import ReplayRequest
+from orbitmq.spark.pipelines.replay.resume_point import written
 from orbitmq.spark.pipelines.replay.rows import rows_to_send
-from orbitmq.spark.pipelines.replay.sending import STATISTICS, SendingTask
+from orbitmq.spark.pipelines.replay.sender import STATISTICS, SendingTask
 from orbitmq.spark.pipelines.replay.slots import senders_for
 from orbitmq.spark.pipelines.replay.state import Replays, ReplayState, numbered
 from orbitmq.spark.pipelines.replay.summary import finished_before, planned_summary, summary_of
-from orbitmq.spark.pipelines.replay.written import written
-from orbitmq.spark.pipelines.running import PipelineError, spark_errors
-from orbitmq.spark.pipelines.telling import silent
-from orbitmq.spark.sink_connection import SinkConnection
+from orbitmq.spark.pipelines.spark_job import PipelineError, spark_errors
+from orbitmq.spark.sink.connection import SinkConnection
 
 if TYPE_CHECKING:
     import datetime
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from orbitmq.client.queue_bounds import Bounds
+    from orbitmq.client.query.queue_offsets import Bounds
     from orbitmq.protocol.bodies import MessageQueue
-    from orbitmq.spark.pipelines.replay.counting import Counted
-    from orbitmq.spark.pipelines.replay.planning import Plan
-    from orbitmq.spark.pipelines.telling import Summary, Telling
+    from orbitmq.spark.pipelines.progress import JobProgress, Summary
+    from orbitmq.spark.pipelines.replay.counter import Counted
+    from orbitmq.spark.pipelines.replay.plan import Plan
 
 SETTLING_SECONDS = 3.0
 """What a run that goes on waits before it looks how far the last one came: Spark gives the Python process of a task
@@ -67,7 +67,7 @@ def replay(
     senders: int | None = None,
     state: str | None = None,
     again: bool = False,
-    telling: Telling | None = None,
+    progress: JobProgress | None = None,
 ) -> Summary:
     """Send messages of an archive again, or go on with that after it was interrupted.
 
@@ -89,13 +89,13 @@ def replay(
         state=state,
         again=again,
     )
-    telling = telling or silent()
-    with opened(request, telling) as found:
+    progress = progress or silent()
+    with opened(request, progress) as found:
         return found.run(spark) if found.is_open else found.summary()
 
 
 @contextlib.contextmanager
-def opened(request: ReplayRequest, telling: Telling) -> Iterator[Replaying]:
+def opened(request: ReplayRequest, progress: JobProgress) -> Iterator[Replaying]:
     """A replay that nobody else runs meanwhile. Needs no Spark. Raises OrbitMQError, OSError."""
     if importlib.util.find_spec("pandas") is None:
         raise SparkSourceError(NEEDS_PANDAS)
@@ -103,14 +103,14 @@ def opened(request: ReplayRequest, telling: Telling) -> Iterator[Replaying]:
     _check(place, request)
     replays = Replays(place, request.state)
     with replays.locked(request.name_for(place.root)):
-        yield Replaying(request, place, replays, telling)
+        yield Replaying(request, place, replays, progress)
 
 
-def planned(request: ReplayRequest, telling: Telling) -> Summary:
-    """What a run would do now. Changes nothing, and needs no Spark."""
+def planned(request: ReplayRequest, progress: JobProgress) -> Summary:
+    """The summary of a dry run, without Spark."""
     place = Archive.existing(request.archive)
     _check(place, request)
-    found = Replaying(request, place, Replays(place, request.state), telling)
+    found = Replaying(request, place, Replays(place, request.state), progress)
     if not found.is_open:
         return found.summary()
     with found.reached():
@@ -129,14 +129,14 @@ def _check(place: Archive, request: ReplayRequest) -> None:
 
 
 class Replaying:
-    """One replay: begun before or not, finished or not."""
+    """One replay, new, interrupted or finished."""
 
-    def __init__(self, request: ReplayRequest, place: Archive, replays: Replays, telling: Telling) -> None:
+    def __init__(self, request: ReplayRequest, place: Archive, replays: Replays, progress: JobProgress) -> None:
         """Raises OrbitMQError, OSError."""
         self._request = request
         self._place = place
         self._replays = replays
-        self._telling = telling
+        self._progress = progress
         base = request.name_for(place.root)
         number, self._state = replays.last(base)
         if self._state is not None and self._state.finished_ms is not None and request.again:
@@ -157,7 +157,7 @@ class Replaying:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something to do."""
+        """True if there is work left."""
         return self._state is None or self._state.finished_ms is None
 
     @property
@@ -165,7 +165,7 @@ class Replaying:
         return self._state is not None
 
     def summary(self) -> Summary:
-        """Of a replay with which all was done before."""
+        """The summary of a replay that was finished before."""
         assert self._state is not None
         return finished_before(self._state)
 
@@ -183,8 +183,8 @@ class Replaying:
 
     def _count(self, done: Mapping[MessageQueue, int] | None = None) -> dict[MessageQueue, Counted]:
         files = sum(len(part.files) for part in self._parts)
-        with self._telling.step("counting what there is to replay, by files", files):
-            return counted(self._place, self._parts, self._request, done, self._telling.at)
+        with self._progress.step("counting what there is to replay, by files", files):
+            return counted(self._place, self._parts, self._request, done, self._progress.at)
 
     # The cluster
 
@@ -220,7 +220,7 @@ class Replaying:
         return routed(self.counted, self._request.to_topic, targets)
 
     def _bounds(self) -> dict[MessageQueue, Bounds]:
-        """Of the queues of target topics; none of topics that are made by the first message to them."""
+        """The bounds of target queues; none for topics that do not exist yet."""
         found: dict[MessageQueue, Bounds] = {}
         for topic in self._target_topics():
             with contextlib.suppress(NoRouteError):
@@ -257,7 +257,7 @@ class Replaying:
     def _go_on(self, spark: SparkSession) -> dict[MessageQueue, int]:
         """By source queue, how far it came before."""
         assert self._state is not None
-        with self._telling.step(f"looking how far {self.name} came"):
+        with self._progress.step(f"looking how far {self.name} came"):
             time.sleep(SETTLING_SECONDS)
             state, bounds = self._state, self._bounds()
             return interruptible(lambda: written(spark, self._nameserver, state, bounds))
@@ -276,8 +276,8 @@ class Replaying:
         frame = rows_to_send(spark, self._place, self._parts, request, made)
         frame = frame.mapInArrow(task, STATISTICS, barrier=True)
         with (
-            self._telling.step(f"replaying {self.name}", made.total),
-            watching(self._nameserver, self._target_topics(), made.total, self._telling),
+            self._progress.step(f"replaying {self.name}", made.total),
+            watching(self._nameserver, self._target_topics(), made.total, self._progress),
         ):
             return list(interruptible(frame.collect))
 

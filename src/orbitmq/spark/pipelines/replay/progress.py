@@ -1,4 +1,4 @@
-"""How far a replay is while it runs: seen from the ends of the queues that it writes to."""
+"""The progress of a replay, from the ends of its target queues."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from orbitmq.spark.cluster import Cluster
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from orbitmq.spark.pipelines.telling import Telling
+    from orbitmq.spark.pipelines.progress import JobProgress
 
 SECONDS = 1.0
 
 
 @contextlib.contextmanager
-def watching(nameserver: str, topics: Sequence[str], total: int, telling: Telling) -> Iterator[None]:
-    """Tell meanwhile how many messages came. Those that others send are among them: it is no more than a sign."""
+def watching(nameserver: str, topics: Sequence[str], total: int, progress: JobProgress) -> Iterator[None]:
+    """Report the number of new messages meanwhile. It is an estimate: other producers are counted too."""
     is_over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(nameserver, topics, total, telling, is_over), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(nameserver, topics, total, progress, is_over), daemon=True)
     watcher.start()
     try:
         yield
@@ -30,14 +30,16 @@ def watching(nameserver: str, topics: Sequence[str], total: int, telling: Tellin
         watcher.join()
 
 
-def _watch(nameserver: str, topics: Sequence[str], total: int, telling: Telling, is_over: threading.Event) -> None:
+def _watch(
+    nameserver: str, topics: Sequence[str], total: int, progress: JobProgress, is_over: threading.Event
+) -> None:
     # Whatever goes wrong here goes wrong for the senders too, and they know what to do.
     with contextlib.suppress(OrbitMQError):
         cluster = Cluster.of(nameserver, retry_seconds=0.0)
         try:
             before = _ends(cluster, topics)
             while not is_over.wait(SECONDS):
-                telling.at(min(max(_ends(cluster, topics) - before, 0), total))
+                progress.at(min(max(_ends(cluster, topics) - before, 0), total))
         finally:
             cluster.close()
 

@@ -1,4 +1,4 @@
-"""What a replayed message says of the message that it repeats: properties, made for many rows at once."""
+"""The origin properties of replayed messages, encoded for many rows at once."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orbitmq.client.errors import InvalidMessageError
-from orbitmq.protocol.record import MAX_PROPERTIES_SIZE
-from orbitmq.spark.sink_columns import SinkColumns
-from orbitmq.spark.sink_rows import MARK_SIZE, RowEncoder
+from orbitmq.protocol.message.record import MAX_PROPERTIES_SIZE
+from orbitmq.spark.sink.columns import SinkColumns
+from orbitmq.spark.sink.row_encoder import MARK_SIZE, RowEncoder
 
 if TYPE_CHECKING:
-    from orbitmq.spark.sink_options import SinkOptions
-    from orbitmq.spark.sink_rows import Rows
+    from orbitmq.spark.sink.options import SinkOptions
+    from orbitmq.spark.sink.row_encoder import Rows
 
 REPLAY_ID = "REPLAY_ID"
 REPLAY_TOPIC = "REPLAY_TOPIC"
@@ -50,7 +50,7 @@ _EMPTY = pa.scalar(b"", pa.binary())
 
 
 class ReplayEncoder:
-    """Makes messages of rows, as the sink does, and adds where they come from."""
+    """Encodes rows as the sink does, and adds the origin of each message."""
 
     def __init__(self, options: SinkOptions, replay: str) -> None:
         self._rows = RowEncoder(_TAKEN, options)

@@ -1,4 +1,4 @@
-"""What a replay is asked for, checked: which messages, to where, and how fast."""
+"""The parameters of a replay, checked: messages, target and rate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.sink_options import SinkOptions
+from orbitmq.spark.sink.options import SinkOptions
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Of a replay: a file is called so, and a property of every message holds it."""
@@ -18,7 +18,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """All that a replay can be told."""
+    """All parameters of a replay."""
 
     archive: str
     topics: tuple[str, ...]
@@ -60,7 +60,7 @@ class ReplayRequest:
 
     @property
     def writing(self) -> SinkOptions:
-        """How it is written. Raises OptionError for name servers or a topic that cannot be."""
+        """The options of the writer. Raises OptionError for invalid name servers or topics."""
         given = {} if self.nameserver is None else {"nameserver": self.nameserver}
         for topic in [self.to_topic] if self.to_topic is not None else self.topics:
             made = SinkOptions.of({**given, "topic": topic})
@@ -69,7 +69,7 @@ class ReplayRequest:
 
     @property
     def what(self) -> dict[str, Any]:
-        """What makes it another replay if it changes. How fast it goes does not: going on may be slower."""
+        """The parameters that identify the replay. The rate is not among them: it may change."""
         return {
             "topics": sorted(set(self.topics)),
             "from": self.start_ms,

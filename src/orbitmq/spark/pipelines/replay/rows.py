@@ -1,4 +1,4 @@
-"""The rows that senders get: what is left of the archive, each sender's in the order in which it is due."""
+"""The rows of the senders: the rest of the archive, per sender in the order of due times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from orbitmq.spark.pipelines.archive.directory import SCHEMA
-from orbitmq.spark.pipelines.replay.counting import LIFE_BITS
+from orbitmq.spark.pipelines.replay.counter import LIFE_BITS
 from orbitmq.spark.pipelines.replay.properties import LIFE
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from orbitmq.protocol.bodies import MessageQueue
     from orbitmq.spark.pipelines.archive.directory import Archive
-    from orbitmq.spark.pipelines.replay.counting import Part
-    from orbitmq.spark.pipelines.replay.planning import Plan
+    from orbitmq.spark.pipelines.replay.counter import Part
+    from orbitmq.spark.pipelines.replay.plan import Plan
     from orbitmq.spark.pipelines.replay.request import ReplayRequest
 
 DUE = "due_us"

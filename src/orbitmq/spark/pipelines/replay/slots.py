@@ -1,4 +1,4 @@
-"""How many senders a replay has: they all run at once, so no more than the cluster has room for."""
+"""The number of sender tasks: all run at once, so the slots of the cluster limit it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def senders_for(spark: SparkSession, queues: int, asked: int | None) -> int:
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks run at once."""
+    """The number of tasks that run at once."""
     try:
         context = spark.sparkContext
     except Exception:

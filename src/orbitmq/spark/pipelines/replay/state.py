@@ -1,4 +1,4 @@
-"""What is known of replays between two runs: a small file for each, beside the segments of its archive.
+"""The state of replays between two runs: a small file for each, beside the segments of its archive.
 
 It is written before the first message is sent, and again when the last one was. How far a replay came in between is
 nowhere but in the topics it writes to (``replay_written``), so that nothing can say more or less than they do.
@@ -15,8 +15,8 @@ import orjson
 
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.spark.pipelines.archive.directory import OWN, Archive
-from orbitmq.spark.pipelines.holding import held
-from orbitmq.spark.pipelines.running import PipelineError
+from orbitmq.spark.pipelines.run_lock import run_lock
+from orbitmq.spark.pipelines.spark_job import PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -86,7 +86,7 @@ class Replays:
         self._folder = self._place.within(REPLAYS if state is None else "")
 
     def last(self, name: str) -> tuple[int, ReplayState | None]:
-        """How often a replay of that name was begun, and the last of them. Raises PipelineError, OSError."""
+        """The number of replays with that name, and the last of them. Raises PipelineError, OSError."""
         number, last = 0, None
         while (found := self.read(numbered(name, number + 1))) is not None:
             number, last = number + 1, found
@@ -120,7 +120,7 @@ class Replays:
             yield
             return
         self._place.files.create_dir(self._folder, recursive=True)
-        with held(self._path(f"{name}.lock"), f"the replay {name!r} is being run"):
+        with run_lock(self._path(f"{name}.lock"), f"the replay {name!r} is being run"):
             yield
 
     def _path(self, file: str) -> str:

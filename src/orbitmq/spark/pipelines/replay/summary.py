@@ -1,19 +1,19 @@
-"""What a replay tells when it is done: how much, how fast, and whether that is what was asked for."""
+"""The summary of a replay: messages, rate, and a comparison with the requested rate."""
 
 from __future__ import annotations
 
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.spark.pipelines.replay.pacing import Lateness
-from orbitmq.spark.pipelines.telling import Summary
+from orbitmq.spark.pipelines.progress import Summary
+from orbitmq.spark.pipelines.replay.pacer import Lateness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orbitmq.protocol.bodies import MessageQueue
-    from orbitmq.spark.pipelines.replay.counting import Counted
-    from orbitmq.spark.pipelines.replay.planning import Plan
+    from orbitmq.spark.pipelines.replay.counter import Counted
+    from orbitmq.spark.pipelines.replay.plan import Plan
     from orbitmq.spark.pipelines.replay.request import ReplayRequest
     from orbitmq.spark.pipelines.replay.state import ReplayState
 
@@ -24,7 +24,7 @@ ENOUGH = 0.95
 def summary_of(
     request: ReplayRequest, state: ReplayState, made: Plan | None, told: Sequence[Sequence[Any]]
 ) -> Summary:
-    """Of a run that came to its end. ``told`` are the rows of its senders (see replay_sending.STATISTICS)."""
+    """The summary of a finished run. ``told`` are the rows of its senders (see ``sender.STATISTICS``)."""
     sent = sum(row[1] for row in told)
     facts: dict[str, Any] = {
         "replay": state.name,
@@ -89,7 +89,7 @@ def planned_summary(
     *,
     is_begun: bool,
 ) -> Summary:
-    """What a run would do."""
+    """The summary of a dry run."""
     messages = sum(of.rows for of in counted.values())
     first = min(of.first_us for of in counted.values())
     last = max(of.last_us for of in counted.values())

@@ -1,4 +1,4 @@
-"""The archived messages of a topic as the beginning of a stream: its files at one moment, in the first batch.
+"""The stream source of archived messages: the files of a topic at one moment, in the first batch.
 
 Spark does not join what ends with what goes on, so an archive that a running query begins with is a stream too.
 """
@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from orbitmq.spark.columns import arrow_schema_of, column_names, ddl_of
+from orbitmq.spark.error_boundary import plain_errors
 from orbitmq.spark.pipelines.archive.directory import Archive
-from orbitmq.spark.plain_errors import plain_errors
+from orbitmq.spark.schema.columns import arrow_schema_of, column_names, ddl_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from orbitmq.spark.pipelines.sql.seam import ArchiveMoment
+    from orbitmq.spark.pipelines.sql.archive_live_boundary import ArchiveMoment
 
 FORMAT = "orbitmq-archived-files"
 DONE = "files"
@@ -33,7 +33,7 @@ ROWS = 10_000
 
 
 class ArchivedFiles(DataSource):
-    """The options: ``archive`` is where it is, ``topic`` whose files, ``files`` their paths in it as JSON."""
+    """The data source of archived files, with the options ``archive``, ``topic`` and ``files`` (paths as JSON)."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,7 +49,7 @@ class ArchivedFiles(DataSource):
 
 
 class ArchivedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Gives all files in one batch. How far it is, is how many of them were given."""
+    """Returns all files in one batch. Its offset is the number of files returned."""
 
     def __init__(self, archive: str, topic: str, files: Sequence[str], columns: Sequence[str]) -> None:
         self._archive = archive
@@ -65,7 +65,7 @@ class ArchivedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if start[DONE] else {DONE: len(self._files)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What there is does not grow anyway."""
+        """The list of files is fixed."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [InputPartition(path) for path in self._files[start[DONE] : end[DONE]]]

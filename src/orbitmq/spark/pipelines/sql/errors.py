@@ -1,4 +1,4 @@
-"""What is wrong with a query: one sentence, and the place in its text."""
+"""Errors of a query: one sentence, with line and column."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.spark.pipelines.running import LONGEST, PipelineError, sentence_of
+from orbitmq.spark.pipelines.spark_job import MAX_SENTENCE, PipelineError, sentence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,7 @@ class QueryError(PipelineError):
 
     def __init__(self, sentence: str, text: str = "", place: tuple[int, int] | None = None) -> None:
         self.place = place
+        self.is_input_error = place is not None
         where = "" if place is None else f"line {place[0]}, column {place[1]}: "
         super().__init__(f"{where}{sentence}")
         self.pointed = "" if place is None else _pointed(text, place)
@@ -40,7 +41,7 @@ def query_error(error: BaseException, text: str) -> QueryError:
 
 @contextlib.contextmanager
 def errors_of(text: str) -> Iterator[None]:
-    """What Spark raises about a query becomes a QueryError."""
+    """Raise Spark's errors about a query as QueryError."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark may not be installed
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -90,7 +91,7 @@ def _sentence(error: BaseException) -> str:
     # A condition's sentences may go over several lines; the tree of the plan comes after all of them.
     said = _STATE.sub("", str(error))
     said = " ".join(re.sub(r"^\s*\[[A-Z0-9_.]+\]\s*", "", said).split())
-    return said[:LONGEST].rstrip(".") if "SQLSTATE" in str(error) else sentence_of(error)
+    return said[:MAX_SENTENCE].rstrip(".") if "SQLSTATE" in str(error) else sentence_of(error)
 
 
 def _condition(error: BaseException) -> str | None:

@@ -1,4 +1,4 @@
-"""What a plan that Spark explains reads: the columns of each file source in it, by the place of its files."""
+"""Parser of an explained plan: the columns that each file source reads, by location."""
 
 from __future__ import annotations
 

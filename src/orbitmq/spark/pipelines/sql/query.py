@@ -1,4 +1,4 @@
-"""Queries over topics: which topics and columns of them a query needs, and a DataFrame that reads no more.
+"""Queries over topics: detection of the topics and columns that a query needs, and a DataFrame of only these.
 
 Spark does not tell a Python data source which columns are used. So a query is planned twice: first over stand-ins,
 files of no rows with the columns of a topic, for whose scans Spark says what it needs of them; then over views that
@@ -14,12 +14,12 @@ import shutil
 import tempfile
 from typing import TYPE_CHECKING, Any, Self
 
-from orbitmq.spark.columns import COLUMNS, ddl_of
-from orbitmq.spark.pipelines.running import PipelineError, sentence_of
+from orbitmq.spark.pipelines.spark_job import PipelineError, sentence_of
 from orbitmq.spark.pipelines.sql.errors import QueryError, errors_of, missing_table, place_of, query_error
 from orbitmq.spark.pipelines.sql.plan import columns_read
 from orbitmq.spark.pipelines.sql.topics import UnknownTopicError
 from orbitmq.spark.pipelines.sql.views import quoted, view_of, wanted_columns, with_value
+from orbitmq.spark.schema.columns import COLUMNS, ddl_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from orbitmq.spark.pipelines.sql.seam import ArchiveMoment, Seam
+    from orbitmq.spark.pipelines.sql.archive_live_boundary import ArchiveMoment, Seam
     from orbitmq.spark.pipelines.sql.topics import TopicPlaces
 
 COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
@@ -37,7 +37,7 @@ WHOLE_LINES = ("spark.sql.maxMetadataStringLength", "100000")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """What a query needs of a topic."""
+    """The use of a topic in a query."""
 
     name: str
     """As the query has it."""
@@ -49,7 +49,7 @@ class Use:
 
 
 class Queries:
-    """The queries of one session. Each sees what there is when it is asked.
+    """The queries of one session. Each reads the messages that exist when it is planned.
 
     Needs a session with its own JVM, not one of Spark Connect.
     """
@@ -94,7 +94,7 @@ class Queries:
     # Planning
 
     def uses(self, text: str) -> tuple[list[Use], bool]:
-        """What a query needs of which topics, and whether it is a query: a statement may be something else.
+        """The topics and columns of a statement, and True if it is a query and not a command.
 
         Raises QueryError, and OrbitMQError.
         """
@@ -167,7 +167,7 @@ class Queries:
         finally:
             self._spark.conf.set(name, before)
 
-    # Answering
+    # QueryOutput
 
     def answer(self, text: str) -> DataFrame:
         """The DataFrame of a query, of which nothing has run yet. A statement that is none has been done.
@@ -188,7 +188,7 @@ class Queries:
         return self.run(text)
 
     def run(self, text: str) -> DataFrame:
-        """The same over the views as they are. Raises QueryError."""
+        """Run a statement over the current views. Raises QueryError."""
         with errors_of(text):
             made: DataFrame = self._spark.sql(text)
             return made

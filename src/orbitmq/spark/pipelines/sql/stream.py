@@ -1,4 +1,4 @@
-"""Running queries: the same SQL over topics as streams, and what it comes to batch after batch."""
+"""Running queries: SQL over topics as streams, with a result per micro-batch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.offsets import described
 from orbitmq.spark.pipelines.sql.errors import QueryError, query_error
 from orbitmq.spark.pipelines.sql.topics import RETRY_SECONDS
 from orbitmq.spark.pipelines.sql.views import stream_start, with_all_columns
+from orbitmq.spark.topic_source.offsets import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from orbitmq.spark.pipelines.sql.archive_live_boundary import Seam
     from orbitmq.spark.pipelines.sql.query import Queries, Use
-    from orbitmq.spark.pipelines.sql.seam import Seam
     from orbitmq.spark.pipelines.sql.topics import TopicPlaces
 
 COMPLETE, APPEND = "complete", "append"
 EARLIEST = "earliest"
 LOOK_SECONDS = 0.2
-MOST_WAITING = 4
+MAX_WAITING_BATCHES = 4
 """Batches whose rows nobody has looked at yet: after so many the query waits."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a query runs on."""
+    """The options of a running query."""
 
     begin: str = EARLIEST
     """``earliest``, ``latest`` or a time."""
@@ -50,7 +50,7 @@ class StreamOptions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
-    """What a query came to. ``is_all`` says whether these are all rows of its answer, or those that are new."""
+    """The result of one batch. ``is_all`` is True if it has all rows of the result, False for the new ones."""
 
     number: int
     columns: list[tuple[str, str]]
@@ -90,7 +90,7 @@ def stream_view(spark: SparkSession, places: TopicPlaces, use: Use, begin: str) 
 
 
 class RunningQuery:
-    """A query that runs until it is stopped, or is done. Iterate over it for what it comes to."""
+    """A query that runs until it is stopped or done. Iterate over it for its batches."""
 
     def __init__(
         self,
@@ -104,7 +104,9 @@ class RunningQuery:
         """Starts it. Raises QueryError, and OrbitMQError."""
         self._text = text
         self._options = options
-        self._batches: queue.Queue[tuple[int, list[tuple[str, str]], list[Any], bool]] = queue.Queue(MOST_WAITING)
+        self._batches: queue.Queue[tuple[int, list[tuple[str, str]], list[Any], bool]] = queue.Queue(
+            MAX_WAITING_BATCHES
+        )
         self._is_stopped = threading.Event()
         self._counted: dict[int, int] = {}
         self._ends_at = None if options.seconds is None else time.monotonic() + options.seconds
@@ -172,7 +174,7 @@ class RunningQuery:
                 raise query_error(error, self._text) from None
 
     def read(self) -> int:
-        """How many messages were read, in batches that are done."""
+        """The number of messages read in finished batches."""
         # Spark remembers the last hundred.
         self._counted |= {one["batchId"]: int(one["numInputRows"]) for one in self._query.recentProgress}
         return sum(self._counted.values())
@@ -184,7 +186,7 @@ class RunningQuery:
 
 
 def _left_behind(seam: Seam) -> list[str]:
-    """What only brokers have and is older than the end of the archive, where a stream goes on: a sentence each."""
+    """Warnings about messages that only brokers have and that are older than the end of the archive."""
     return [
         f"the offsets {start} to {end - 1} of {described([of])} are not archived though later ones are: a running "
         "query leaves them out"

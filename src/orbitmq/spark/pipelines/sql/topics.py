@@ -1,4 +1,4 @@
-"""The topics that queries can name: live ones, archived ones, and both as one."""
+"""The topics that queries can name: live, archived, or both."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from orbitmq.client.validation import check_topic
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.spark.cluster import Cluster
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.pipelines.running import PipelineError
-from orbitmq.spark.pipelines.sql.seam import ArchiveMoment, Seam, seam_of
+from orbitmq.spark.pipelines.spark_job import PipelineError
+from orbitmq.spark.pipelines.sql.archive_live_boundary import ArchiveMoment, Seam, seam_of
 
 if TYPE_CHECKING:
-    from orbitmq.client.queue_bounds import Bounds
+    from orbitmq.client.query.queue_offsets import Bounds
     from orbitmq.protocol.bodies import MessageQueue
 
 RETRY_SECONDS = 10.0
@@ -30,7 +30,7 @@ class UnknownTopicError(PipelineError):
 
 
 class TopicPlaces:
-    """Where topics are looked for. Name servers may be left out where there is an archive."""
+    """The sources of topics: a cluster, an archive, or both."""
 
     def __init__(
         self, nameserver: str | None = None, archive: str | None = None, *, archive_only: bool = False
@@ -86,11 +86,11 @@ class TopicPlaces:
         raise UnknownTopicError(f"there is no topic {name!r} {self}: {hint}")
 
     def _is_there(self, topic: str) -> bool:
-        """Whether it is one that is not listed, as retry topics are not."""
+        """True for an existing topic that is not listed, such as a retry topic."""
         return bool(self._bounds(topic))
 
     def _bounds(self, topic: str) -> dict[MessageQueue, Bounds]:
-        """Of a topic that may be nowhere."""
+        """The bounds of a topic; empty if it does not exist."""
         cluster = self.cluster
         try:
             check_topic(topic)
@@ -103,7 +103,7 @@ class TopicPlaces:
             raise
 
     def look(self, topic: str) -> tuple[Seam, ArchiveMoment | None]:
-        """How a topic is made up now. Raises UnknownTopicError, and OrbitMQError."""
+        """The current ranges of a topic. Raises UnknownTopicError, and OrbitMQError."""
         archive = None if self.archive is None else ArchiveMoment(self.archive)
         for last in (False,) * (LOOKS - 1) + (True,):
             # The archive first: what brokers delete after that, they delete because it was archived since.

@@ -1,4 +1,4 @@
-"""A topic as one DataFrame: its archive up to where that ends, and what brokers have after it.
+"""A topic as one DataFrame: archived messages, and the newer ones from brokers.
 
 The columns are always those of a topic, whatever is read of it, so that a query means the same over all of them.
 """
@@ -9,10 +9,10 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from orbitmq.spark.columns import COLUMNS, ddl_of
-from orbitmq.spark.edges import EARLIEST
 from orbitmq.spark.errors import OptionError
 from orbitmq.spark.pipelines.sql.topics import RETRY_SECONDS, TopicPlaces
+from orbitmq.spark.schema.columns import COLUMNS, ddl_of
+from orbitmq.spark.topic_source.offset_bounds import EARLIEST
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from orbitmq.protocol.bodies import MessageQueue
-    from orbitmq.spark.pipelines.sql.seam import ArchiveMoment, Range, Seam
+    from orbitmq.spark.pipelines.sql.archive_live_boundary import ArchiveMoment, Range, Seam
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -115,7 +115,7 @@ def view_of(
         parts.append(moment.read(spark, [seam.topic]).select(*wanted))
     for layer in seam.layers:
         options = _live_options(places, seam, layer)
-        options |= {"columns": ",".join(wanted), "pushFilters": str(push_filters).lower()}
+        options |= {"columns": ",".join(wanted), "pushFilters": "once" if push_filters else "false"}
         parts.append(spark.read.format("orbitmq").options(**options).load())
     if not parts:
         return spark.createDataFrame([], ddl_of(COLUMNS))
@@ -164,7 +164,7 @@ def _live_options(places: TopicPlaces, seam: Seam, ranges: Mapping[MessageQueue,
 
 
 def stream_start(seam: Seam) -> str:
-    """Where a stream of all there is starts at brokers: at the oldest message, or after what is archived."""
+    """The start of a stream at the brokers: the oldest message, or the end of the archive."""
     if not seam.archived:
         return "earliest"
     starts: dict[str, dict[str, int]] = {}

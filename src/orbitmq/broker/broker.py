@@ -1,0 +1,439 @@
+"""Broker: composes tables, processors, services and ports, and starts and stops them together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import socket
+from typing import TYPE_CHECKING
+
+from orbitmq import native
+from orbitmq.broker.clients.admin import ConnectionRequests
+from orbitmq.broker.clients.callbacks import RelayRequests
+from orbitmq.broker.clients.consumer_filters import ConsumerFilters
+from orbitmq.broker.clients.heartbeat import ClientRequests
+from orbitmq.broker.clients.lock_processor import LockRequests
+from orbitmq.broker.clients.queue_locks import QueueLocks
+from orbitmq.broker.clients.registry import Clients
+from orbitmq.broker.clients.shares import shares_of_topics
+from orbitmq.broker.config.admin import ConfigRequests
+from orbitmq.broker.config.persistence import ConfigWriter
+from orbitmq.broker.deferred.target_queue import TargetQueues
+from orbitmq.broker.fast_path.dispatcher import FastPath
+from orbitmq.broker.fast_path.epoch import RouteEpoch
+from orbitmq.broker.fast_path.pull import PullFastPath
+from orbitmq.broker.metadata.attributes import BATCH_QUEUES, QUEUE_TYPE
+from orbitmq.broker.metadata.group_admin import GroupRequests
+from orbitmq.broker.metadata.lost_tables import TableStates, report_lost_tables
+from orbitmq.broker.metadata.subscription_groups import GroupTable
+from orbitmq.broker.metadata.topic_admin import TopicRequests
+from orbitmq.broker.metadata.topic_recovery import recover_topics
+from orbitmq.broker.metadata.topics import TopicTable
+from orbitmq.broker.offsets.lag import ConsumeStatsRequests
+from orbitmq.broker.offsets.persistence import OffsetPersistence
+from orbitmq.broker.offsets.processor import OffsetRequests
+from orbitmq.broker.offsets.reset import OffsetResets
+from orbitmq.broker.offsets.table import OffsetTable
+from orbitmq.broker.pop.service import PopService
+from orbitmq.broker.pull.cold_read import ColdPulls
+from orbitmq.broker.pull.processor import PullRequests
+from orbitmq.broker.query.processor import QueryRequests
+from orbitmq.broker.registration.registrar import Registration
+from orbitmq.broker.runtime import BrokerRuntime, DeferredServices, Metadata
+from orbitmq.broker.schedule.service import ScheduleService
+from orbitmq.broker.send.flow_control import SendFlow
+from orbitmq.broker.send.flush_waiters import FlushWaiters
+from orbitmq.broker.send.processor import SendRequests
+from orbitmq.broker.send.reply import ReplyRequests
+from orbitmq.broker.send.retry import SendBackRequests
+from orbitmq.broker.stats.admin import StatsRequests
+from orbitmq.broker.stats.counters import BrokerStats
+from orbitmq.broker.stats.runtime_info import RuntimeInfo
+from orbitmq.broker.timer.admin import TimerRequests
+from orbitmq.broker.timer.counts import TimerCounts
+from orbitmq.broker.timer.recall import RecallRequests
+from orbitmq.broker.timer.service import TimerService
+from orbitmq.broker.transaction.check_service import TransactionChecks
+from orbitmq.broker.transaction.processor import Transactions
+from orbitmq.filter import prepare
+from orbitmq.platform.memory_budget import budget_of
+from orbitmq.platform.threads import in_thread
+from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.hosts import host_bytes
+from orbitmq.protocol.message.message_id import UniqueIdFactory
+from orbitmq.remoting import Listener, ListenError, RemotingServer
+from orbitmq.store import LocalDisk, MessageStore, StoreError, SystemClock
+from orbitmq.store.background.service import StoreService
+from orbitmq.store.config_tables import TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from typing import TypeVar
+
+    from orbitmq.broker.config.loader import BrokerSettings
+    from orbitmq.platform.disk import Disk
+    from orbitmq.platform.memory_budget import MemoryBudget
+    from orbitmq.remoting import Connection, Handler, ServerTls
+    from orbitmq.store import Clock
+
+    T = TypeVar("T")
+
+log = logging.getLogger("orbitmq.broker")
+
+VIP_DISTANCE = 2
+"""The VIP port is the main port minus this; clients compute it."""
+
+MAIN_PORT_ONLY = frozenset(
+    {
+        *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.PEEK_MESSAGE),
+        *(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
+    }
+)
+"""Requests that read are not served on the VIP port, as in RocketMQ: it is for sends, which must not wait."""
+
+DRAIN_SECONDS = 3.0
+"""Time-out for pending responses when the broker stops."""
+
+UNKNOWN_HOST = bytes(8)
+"""The born host of messages from a connection without an IP address."""
+
+
+class Broker:
+    """A broker. Sockets and timers belong to the running event loop; disk, clock and random source are injected."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        tls: ServerTls | None = None,
+        memory: MemoryBudget | None = None,
+        random_source: random.Random | None = None,
+    ) -> None:
+        """``memory`` is a budget shared with other servers; without it, the one of its settings."""
+        self.settings = settings
+        self.memory = memory or budget_of(settings.broker.remoting_memory_budget)
+        self.disk = disk or LocalDisk()
+        self.clock = clock or SystemClock()
+        self.random = random_source or random.Random()
+        self._tls = tls
+        self._timers: list[asyncio.Task[None]] = []
+        self._preparing: asyncio.Task[None] | None = None
+        self._server: RemotingServer | None = None
+        self._fast_path: FastPath | None = None
+        self._is_stopping = False
+
+    # Addresses
+
+    @property
+    def port(self) -> int:
+        """The main port, once the broker listens."""
+        assert self._server is not None, "not started"
+        return self._server.ports[0]
+
+    @property
+    def vip_port(self) -> int:
+        assert self._server is not None, "not started"
+        return self._server.ports[1]
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        return frozenset() if self._server is None else self._server.connections
+
+    # Starting
+
+    async def start(self) -> None:
+        """Open the store, read the tables, listen and register. Raises StoreError, RemotingError, ConfigError."""
+        config = self.settings.broker
+        if config.listen_port == 0:
+            self.settings.set_listen_port(_free_pair(config.bind_address))
+        self._open()
+        try:
+            await self.service.start()
+            self._build()
+            await self._listen()
+        except BaseException:
+            await self.service.stop()
+            raise
+        self.flow.start()
+        self.schedule.start()
+        self.checks.start()
+        if self.timer is not None:
+            self.timer.start()
+        self.pop.start()
+        self.registration.start()
+        for seconds, job in (
+            (config.flush_consumer_offset_interval / 1000, self.offset_persistence.persist),
+            (10.0, self.clients.expire),
+            (10.0, self._expire_locks),
+            (10.0, self.filters.persist),
+            (10.0, self.pop.orders.persist),
+            (config.transaction_metric_flush_interval / 1000, self.transactions.counts.persist),
+            (1.0, self.stats.sample),
+        ):
+            self._timers.append(asyncio.create_task(_every(seconds, job)))
+        if config.enable_property_filter:
+            # In a thread: on the event loop the first SQL92 expression would delay all responses.
+            self._preparing = asyncio.create_task(in_thread(prepare))
+
+    def _open(self) -> None:
+        settings, disk, clock = self.settings, self.disk, self.clock
+        config = settings.broker
+        disk.refuse_links(settings.store.store_path_root_dir)
+        self.writer = ConfigWriter(disk, settings.store.path("config"), self._run_blocking)
+        states = TableStates(disk, settings.store.path("config"))
+        self.route_epoch = RouteEpoch()
+        self.topics = TopicTable(
+            self.writer, config, clock, timer_wheel=settings.store.timer_wheel_enable, route_epoch=self.route_epoch
+        )
+        self.topics.load()
+        self.groups = GroupTable(self.writer, config, clock, self.route_epoch)
+        self.groups.load()
+        self.offsets = OffsetTable(self.writer, clock, config.consumer_offset_update_version_step, config)
+        self.offsets.load()
+        self.filters = ConsumerFilters(self.writer, config, clock)
+        self.filters.load()
+        self.metadata = Metadata(self.topics, self.groups, self.offsets, self.filters)
+        # Overrides the file: tools show the actual length.
+        settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bit_count
+        self.store = MessageStore.open(
+            settings.store, disk=disk, clock=clock, batch_topics=self.topics.batch_topics()
+        )
+        self.store.queues.removal_listeners.append(self.route_epoch.advance)
+        self.service = StoreService(self.store)
+        recovered = recover_topics(self.topics, self.store, is_table_lost=states.is_lost(TOPICS))
+        report_lost_tables(states, recovered, self.store)
+        archived = self.service.retention.archived
+        archived.committed, archived.is_own = self.offsets.query, self.topics.is_system_topic
+
+    def _run_blocking(self, work: Callable[[], T]) -> Awaitable[T]:
+        return self.service.run_blocking(work)
+
+    def _build(self) -> None:
+        config, store, clock = self.settings.broker, self.store, self.clock
+        self.clients = Clients(config, clock, self.filters, route_epoch=self.route_epoch)
+        self.topic_shares = shares_of_topics(config, self.topics)
+        self.locks = QueueLocks(clock, config)
+        self.stats = BrokerStats(
+            clock,
+            config.broker_cluster_name,
+            detailed=config.enable_detail_stat,
+            max_idle_minutes=config.max_stats_idle_time_in_minutes,
+            is_system_topic=self.topics.is_system_topic,
+            route_epoch=self.route_epoch,
+        )
+        self.flush_waiters = FlushWaiters(self.service, store.config.sync_flush_timeout)
+        self.runtime = BrokerRuntime(
+            config,
+            store,
+            self.writer,
+            self.service.flushed,
+            self.flush_waiters,
+            clock,
+            self.random,
+            self.stats,
+        )
+        targets = TargetQueues(self.topics)
+        self.schedule = ScheduleService(self.runtime, targets)
+        self.schedule.load()
+        self.transactions = Transactions(self.runtime, self.topics, self.offsets, self.schedule)
+        self.transactions.load()
+        self.checks = TransactionChecks(self.runtime, self.topics, self.offsets, self.clients, self.transactions)
+        self.timer: TimerService | None = None
+        if store.config.timer_wheel_enable:
+            self.timer = TimerService(
+                self.runtime, self.service.run_blocking, TimerCounts(self.writer, clock), targets
+            )
+            self.timer.load()
+        self.flow = SendFlow(config, store, clock)
+        self.registration = Registration(config, self.topics, clock, ha_address=self.settings.ha_address)
+        self.topics.on_change = self._topics_changed
+        self.cold_pulls = ColdPulls(store.reader.cold, self._run_blocking)
+        self.pulls = PullRequests(self.runtime, self.metadata, self.clients, self.cold_pulls)
+        self.pop = PopService(self.runtime, self.metadata, self.clients, self.registration, self.timer)
+        self.pop.load()
+        self.offset_persistence = OffsetPersistence(self.runtime, self.offsets, lambda: self.pop.checkpoint_end)
+
+    async def _listen(self) -> None:
+        config = self.settings.broker
+        sends = self._send_requests()
+        handlers = self._handlers(sends)
+        self._fast_path = fast_path = self._build_fast_path(sends)
+        log.debug("broker: requests served by the %s", "Python path" if fast_path is None else "native extension")
+        vip = {code: handler for code, handler in handlers.items() if code not in MAIN_PORT_ONLY}
+        self._server = RemotingServer(
+            [
+                Listener(handlers, config.listen_port, config.bind_address, fast_path),
+                Listener(
+                    vip,
+                    max(config.listen_port - VIP_DISTANCE, 0),
+                    config.bind_address,
+                    None if fast_path is None else fast_path.without_pulls(),
+                ),
+            ],
+            limits=config.remoting_limits(config.server_channel_max_idle_time_seconds),
+            tls=self._tls,
+            trusted_proxies=config.trusted_proxies,
+            budget=self.memory,
+            on_open=_set_born_host,
+            on_close=self._connection_closed,
+        )
+        await self._server.start()
+
+    def _build_fast_path(self, send_processor: SendRequests) -> FastPath | None:
+        """The fast path in front of the request handlers; None without the native extension."""
+        if not native.load().is_compiled:
+            return None
+        sends = send_processor.fast_path(self.route_epoch)
+        acks = None if sends is None else self.pop.fast_path(self.route_epoch, self.topics, self.timer)
+        pulls = PullFastPath(self.route_epoch, self.store, self.pulls, self.groups, self.offsets, self.stats)
+        return FastPath(sends, acks, pulls)
+
+    def _send_requests(self) -> SendRequests:
+        address = host_bytes(self.settings.broker.broker_address)
+        unique_ids = UniqueIdFactory(address[:-4], os.getpid(), id(self), self.clock.now_ms)
+        deferred = DeferredServices(self.schedule, self.timer, self.transactions)
+        return SendRequests(
+            self.runtime, self.metadata, deferred, self.locks, self.flow, unique_ids, self.topic_shares
+        )
+
+    def _handlers(self, sends: SendRequests) -> dict[int, Handler]:
+        config, store, clock = self.settings.broker, self.store, self.clock
+        topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
+        parts = (
+            sends,
+            SendBackRequests(self.runtime, self.metadata, self.schedule),
+            RecallRequests(self.runtime, topics, self.timer),
+            TimerRequests(self.timer),
+            ReplyRequests(self.runtime, sends, clients, self.flow),
+            self.pulls,
+            OffsetRequests(self.runtime, self.metadata, clients),
+            OffsetResets(self.runtime, self.metadata, clients),
+            ConsumeStatsRequests(self.runtime, self.metadata, clients),
+            QueryRequests(store, clients, self.filters),
+            ClientRequests(config, clock, clients, topics, groups, self.topic_shares),
+            ConnectionRequests(clients),
+            LockRequests(self.locks),
+            RelayRequests(config, clients, topics, groups, store),
+            TopicRequests(
+                self.runtime, self.metadata, self.service, clients, self.registration.settled, self.timer
+            ),
+            GroupRequests(groups, offsets, config, self.writer, self.stats),
+            ConfigRequests(
+                self.settings,
+                self.disk,
+                self._run_blocking,
+                clock,
+                self._settings_changed,
+                self._permission_changed,
+            ),
+            StatsRequests(self.stats),
+            RuntimeInfo(self.settings, store, self.stats, self.schedule, self.timer, self.flow, clock),
+            self.schedule,
+            self.transactions,
+            self.pop,
+        )
+        handlers: dict[int, Handler] = {}
+        for part in parts:
+            twice = handlers.keys() & part.handlers.keys()
+            assert not twice, f"two processors for {twice}"
+            handlers.update(part.handlers)
+        return handlers
+
+    # Changes at run time
+
+    def _topics_changed(self, names: Sequence[str]) -> None:
+        for name in names:
+            if self.topics.configs[name].attributes.get(QUEUE_TYPE) == BATCH_QUEUES:
+                self.store.queues.batch_topics.add(name)
+        self.registration.topics_changed(names)
+
+    def _settings_changed(self) -> None:
+        if self._fast_path is not None:
+            self._fast_path.rebuild()
+
+    def _permission_changed(self) -> None:
+        self.topics.bump()
+        self.registration.register_soon()
+
+    def _expire_locks(self) -> None:
+        if self.locks.expire():
+            asyncio.get_running_loop().call_soon(self._expire_locks)
+
+    def _connection_closed(self, connection: Connection, _error: Exception | None) -> None:
+        self.clients.closed(connection)
+
+    # Stopping
+
+    async def stop(self) -> None:
+        """Refuse new messages, complete pending responses, close the store; within seconds. Raises StoreError."""
+        if self._server is None or self._is_stopping:
+            return
+        self._is_stopping = True
+        await self.registration.wipe_write_permission()
+        self.pulls.held.release()
+        await self.cold_pulls.stop()
+        self.pulls.priority.release()
+        self.pop.release()
+        for timer in self._timers:
+            timer.cancel()
+        await asyncio.gather(*self._timers, return_exceptions=True)
+        if self._preparing is not None:
+            await asyncio.wait([self._preparing])
+        await self._server.stop(DRAIN_SECONDS)
+        await self.registration.stop()
+        await self.schedule.stop()
+        await self.checks.stop()
+        await self.offset_persistence.stop()
+        await self.pop.stop()
+        if self.timer is not None:
+            await self.timer.stop()
+        self.flow.stop()
+        try:
+            self.topics.persist()
+            self.groups.persist()
+            self.offsets.persist()
+            self.filters.persist()
+            self.transactions.counts.persist()
+            await self.writer.stop()
+        except StoreError as error:
+            log.error("broker: failed to persist the tables: %s", error)
+        finally:
+            await self.service.stop()
+
+
+async def _every(seconds: float, job: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            job()
+        except Exception:
+            # A failed periodic task must not stop the schedule; it is retried at the next interval.
+            log.exception("broker: periodic task %s failed, will retry in %g s", job.__qualname__, seconds)
+
+
+def _set_born_host(connection: Connection) -> None:
+    """Set the born host of the messages of a connection."""
+    try:
+        connection.state = host_bytes(connection.remote_address)
+    except ProtocolError:
+        connection.state = UNKNOWN_HOST
+
+
+def _free_pair(host: str) -> int:
+    """A free port whose VIP port is free too."""
+    for _ in range(100):
+        with contextlib.ExitStack() as sockets:
+            try:
+                main = sockets.enter_context(socket.create_server((host, 0)))
+                port: int = main.getsockname()[1]
+                sockets.enter_context(socket.create_server((host, port - VIP_DISTANCE)))
+            except OSError:
+                continue
+            return port
+    raise ListenError(f"no two ports that are {VIP_DISTANCE} apart are free on {host}")

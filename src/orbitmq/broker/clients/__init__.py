@@ -1,0 +1,1 @@
+"""Connected clients: heartbeats, groups, subscriptions, queue locks, callbacks."""

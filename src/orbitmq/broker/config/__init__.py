@@ -1,0 +1,1 @@
+"""Broker settings: loading, validation, changes at run time, persistence."""

@@ -1,0 +1,82 @@
+"""Unsupported settings: security, replication and storage features that do not exist here.
+
+A broker that ignored them would lose messages, or expose them, while its operator believes otherwise. So it refuses
+to start, with the key and a hint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from orbitmq.platform.settings import ConfigError
+from orbitmq.remoting.tls.settings import refuse_tls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_NO_ACCESS_CONTROL = (
+    "access control is not built, everybody who reaches the broker may use it; give false and let a firewall decide"
+)
+_NO_COPIES = "replication is not built, a message is on this broker's disk only"
+_NO_ROCKSDB = "RocksDB is not built, and what it holds cannot be read"
+
+
+def _is_true(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def _is_set(text: str) -> bool:
+    return bool(text)
+
+
+def _asks_for_copies(text: str) -> bool:
+    return int(text) > 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A setting, its refused values, and the reason."""
+
+    key: str
+    is_refused: Callable[[str], bool]
+    reason: str
+
+
+UNSUPPORTED = (
+    Unsupported("aclEnable", _is_true, _NO_ACCESS_CONTROL),
+    Unsupported("authenticationEnabled", _is_true, _NO_ACCESS_CONTROL),
+    Unsupported("authorizationEnabled", _is_true, _NO_ACCESS_CONTROL),
+    Unsupported("brokerRole", lambda text: text == "SYNC_MASTER", f"{_NO_COPIES}; give ASYNC_MASTER"),
+    Unsupported(
+        "brokerRole",
+        lambda text: text == "SLAVE",
+        "a broker is a master here, slaves are not built; give ASYNC_MASTER",
+    ),
+    Unsupported("brokerId", lambda text: text != "0", "a broker is a master here, whose id is 0; give 0"),
+    Unsupported("enableControllerMode", _is_true, f"{_NO_COPIES}, and there is no controller; give false"),
+    Unsupported("enableDLegerCommitLog", _is_true, f"{_NO_COPIES}, and there is no DLedger; give false"),
+    Unsupported("allAckInSyncStateSet", _is_true, f"{_NO_COPIES}; give false"),
+    Unsupported("inSyncReplicas", _asks_for_copies, f"{_NO_COPIES}; give 1"),
+    Unsupported("minInSyncReplicas", _asks_for_copies, f"{_NO_COPIES}; give 1"),
+    Unsupported("totalReplicas", _asks_for_copies, f"{_NO_COPIES}; give 1"),
+    Unsupported("haMasterAddress", _is_set, "a broker is a master here, slaves are not built; leave it out"),
+    Unsupported("duplicationEnable", _is_true, f"{_NO_COPIES}; give false"),
+    Unsupported(
+        "messageStorePlugIn", _is_set, "plug-ins of the store are not built, nor is tiered storage; leave it out"
+    ),
+    Unsupported("storeType", lambda text: text != "default", "queues are kept in plain files here; give default"),
+    Unsupported("configManagerVersion", lambda text: text != "v1", f"{_NO_ROCKSDB}; give v1"),
+    Unsupported("popConsumerKVServiceEnable", _is_true, f"{_NO_ROCKSDB}; give false"),
+    Unsupported("timerRocksDBEnable", _is_true, f"{_NO_ROCKSDB}; give false"),
+    Unsupported("transRocksDBEnable", _is_true, f"{_NO_ROCKSDB}; give false"),
+)
+
+
+def refuse_unsupported(texts: Mapping[str, str]) -> None:
+    """Raise ConfigError for the first setting that requests an unsupported feature."""
+    for one in UNSUPPORTED:
+        text = texts.get(one.key)
+        if text is not None and one.is_refused(text):
+            raise ConfigError(f"{one.key}={text}: {one.reason}")
+    refuse_tls(texts, "Broker")

@@ -1,0 +1,95 @@
+"""Fast-path dispatch: routes received SEND, ACK and PULL frames to the native extension."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from orbitmq.remoting.interceptor import HEADER_AT
+
+if TYPE_CHECKING:
+    from orbitmq.broker.fast_path.ack import AckFastPath
+    from orbitmq.broker.fast_path.pull import PullFastPath
+    from orbitmq.broker.fast_path.send import SendFastPath
+    from orbitmq.remoting import Connection
+
+_SENDS: tuple[bytes, ...] = (b'{"code":310,', b"\x01\x36", b'{"code":320,', b"\x01\x40")
+_ACKS: tuple[bytes, ...] = (b'{"code":200051,',)
+_PULLS: tuple[bytes, ...] = (b'{"code":11,', b"\x00\x0b", b'{"code":361,', b"\x01\x69")
+"""First bytes of the headers of such requests: in JSON as all clients write it, and in binary, where a code like
+that of an acknowledgement does not fit. Any other beginning takes the Python path, at no cost to other requests."""
+
+
+class FastPath:
+    """Interceptor that offers frames to the adapters by the first bytes of their headers."""
+
+    def __init__(self, sends: SendFastPath | None, acks: AckFastPath | None, pulls: PullFastPath) -> None:
+        self._sends = sends
+        self._acks = acks
+        self._pulls: PullFastPath | None = pulls
+        self._collect_prefixes()
+
+    def _collect_prefixes(self) -> None:
+        self.together: tuple[bytes, ...] = () if self._sends is None else _SENDS
+        acks = () if self._acks is None else _ACKS
+        self._prefixes = self.together + acks + (() if self._pulls is None else _PULLS)
+
+    def without_pulls(self) -> FastPath:
+        """A copy for a port that serves no pulls."""
+        other = copy.copy(self)
+        other._pulls = None
+        other._collect_prefixes()
+        return other
+
+    def rebuild(self) -> None:
+        """Apply changed settings."""
+        for adapter in (self._sends, self._acks, self._pulls):
+            if adapter is not None:
+                adapter.rebuild()
+
+    def take_together(self, received: list[tuple[Connection, bytes]]) -> list[int]:
+        """Serve sends that were received over several connections; the bytes served of each.
+
+        With one request in flight on each of many connections, the cost per batch would otherwise dominate the cost
+        of a send. Pulls have little cost per batch, and answering each at once lowers their latency.
+        """
+        assert self._sends is not None
+        return self._sends.take_together(received)
+
+    def take(self, connection: Connection, data: bytes) -> tuple[int, int]:
+        """Serve the requests that ``data`` begins with.
+
+        Returns the bytes served, and the bytes behind them that are for the request handlers before the next frame
+        that may be served here.
+        """
+        if self._sends is not None and data.startswith(_SENDS, HEADER_AT):
+            prefixes, taken = _SENDS, self._sends.take(connection, data)
+        elif self._pulls is not None and data.startswith(_PULLS, HEADER_AT):
+            taken = self._pulls.take(connection, data)
+            if taken == len(data) or self._pulls.is_full:
+                # Full: the rest waits until the peer has read these answers.
+                return taken, 0
+            if data.startswith(_PULLS, taken + HEADER_AT):
+                # This pull finds nothing; those behind it may find something.
+                return taken, self._until_next(data, taken)
+            prefixes = _PULLS
+        elif self._acks is not None and data.startswith(_ACKS, HEADER_AT):
+            prefixes, taken = _ACKS, self._acks.take(connection, data)
+        else:
+            return 0, self._until_next(data, 0)
+        if data.startswith(prefixes, taken + HEADER_AT):
+            # A declined request is mostly among others like it: offering each of them would be wasted.
+            return taken, len(data) - taken
+        return taken, 0 if data.startswith(self._prefixes, taken + HEADER_AT) else self._until_next(data, taken)
+
+    def _until_next(self, data: bytes, start: int) -> int:
+        """The bytes from one frame to the next that has one of the prefixes, or to the end."""
+        at, size = start, len(data)
+        while size - at > HEADER_AT:
+            length = int.from_bytes(data[at : at + 4], "big")
+            at += 4 + length
+            if length < 4 or at >= size:
+                break
+            if data.startswith(self._prefixes, at + HEADER_AT):
+                return at - start
+        return size - start

@@ -1,0 +1,1 @@
+"""Requests that wait for messages, and the listeners that wake them."""

@@ -1,0 +1,1 @@
+"""Consumer offsets: table, requests, reset, lag."""

@@ -1,0 +1,1 @@
+"""POP consumption: hand out, ack, change of the invisible time, revive."""

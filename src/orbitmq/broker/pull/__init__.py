@@ -1,0 +1,1 @@
+"""Pull requests: a consumer reads a queue."""

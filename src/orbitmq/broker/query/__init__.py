@@ -1,0 +1,1 @@
+"""Look-ups of messages by key, id and offset."""

@@ -1,0 +1,1 @@
+"""Registration of the broker with name servers."""

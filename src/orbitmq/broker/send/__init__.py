@@ -1,0 +1,1 @@
+"""Sends: admission, append, flush, response; retries and dead letters."""

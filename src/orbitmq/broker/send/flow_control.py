@@ -1,0 +1,88 @@
+"""Flow control of sends (RocketMQ: BrokerFastFailure): one value that every send checks.
+
+Sends are refused while the admission gate of the store is closed, before ``startAcceptSendRequestTimeStamp``, and
+while the event loop lags so much that responses would be late. RocketMQ measures the last one by how long an append
+holds its lock; here appends run on the loop, so its lag is the equivalent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from orbitmq.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from orbitmq.broker.config.broker_config import BrokerConfig
+    from orbitmq.store import Clock, MessageStore
+
+TICK_SECONDS = 0.1
+
+BUSY = (int(ResponseCode.SYSTEM_BUSY), "[REJECTREQUEST]system busy, start flow control for a while")
+"""Clients recognize the beginning of the text and retry on another broker."""
+
+
+class SendFlow:
+    """Watches the event loop and the store between ``start`` and ``stop``."""
+
+    def __init__(self, config: BrokerConfig, store: MessageStore, clock: Clock) -> None:
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self.refusal: tuple[int, str] | None = None
+        """Code and remark of the refusal of every send; None if sends are accepted."""
+        self.lag_ms = 0
+        """The last measured lag of the event loop."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.update(0)
+        self._timer = loop.call_later(TICK_SECONDS, self._tick, loop, loop.time() + TICK_SECONDS)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        now = loop.time()
+        self._timer = loop.call_later(TICK_SECONDS, self._tick, loop, now + TICK_SECONDS)
+        self.update(max(int((now - due) * 1000), 0))
+
+    def update(self, lag_ms: int) -> None:
+        """Set the refusal for the lag of the event loop in milliseconds."""
+        self.lag_ms = lag_ms
+        opens_at = self._config.start_accept_send_request_time_stamp
+        reason = self._store.appender.gate.reason
+        if lag_ms > self._store.config.os_page_cache_busy_time_out_mills:
+            self.refusal = BUSY
+        elif opens_at > 0 and self._clock.now_ms() < opens_at:
+            self.refusal = int(ResponseCode.SYSTEM_ERROR), f"broker unable to service, until {_moment(opens_at)}"
+        elif reason is None:
+            self.refusal = None
+        elif self.refusal is None or not self.refusal[1].endswith(f"({reason})"):
+            # Disk usage is read once per reason, not ten times a second.
+            self.refusal = int(ResponseCode.SERVICE_NOT_AVAILABLE), self.unavailable(reason)
+
+    def unavailable(self, reason: str) -> str:
+        """The remark for a store that accepts no messages: RocketMQ's sentence, followed by the actual reason."""
+        config = self._store.config
+        log = min(self._used(path) for path in config.commit_log_dirs)
+        queues, index = self._used(config.path("consumequeue")), self._used(config.path("index"))
+        return (
+            "service not available now. It may be caused by one of the following reasons: the broker's disk is "
+            f"full [CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {index:5.2f}], messages are put to the slave, message "
+            f"store has been shut down, etc. ({reason})"
+        )
+
+    def _used(self, path: str) -> float:
+        try:
+            return self._store.disk.space(path).ratio
+        except OSError:
+            return -1.0
+
+
+def _moment(ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms // 1000)) + f",{ms % 1000:03d}"

@@ -1,0 +1,1 @@
+"""RocketMQ's own statistics: counters, samples, runtime info."""

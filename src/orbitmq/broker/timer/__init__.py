@@ -1,0 +1,1 @@
+"""Messages for an arbitrary time: timer wheel service, delivery, recall."""

@@ -1,0 +1,1 @@
+"""The message commands: send, tail, find, trace."""

@@ -1,0 +1,1 @@
+"""The `orbitmq quickstart` command and its tour."""

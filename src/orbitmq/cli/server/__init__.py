@@ -1,0 +1,1 @@
+"""The server commands: serve, broker, nameserver; signals, log output, garbage collection."""

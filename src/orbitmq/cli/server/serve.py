@@ -1,0 +1,239 @@
+"""``orbitmq serve``: runs a whole cluster, a name server and one or more brokers, with one command."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbitmq.cli.output import complain, plain_errors
+from orbitmq.cli.server.arguments import ServerParser, bounded_number, port
+from orbitmq.cli.server.broker import load_broker_settings
+from orbitmq.cli.server.gc_tuning import enable_gc_after_start
+from orbitmq.cli.server.listen_address import HOST_HELP, reachable_from
+from orbitmq.cli.server.log_setup import LogFormat, set_up_server
+from orbitmq.cli.server.signals import stop_event
+
+if TYPE_CHECKING:
+    from orbitmq.broker import BrokerSettings
+    from orbitmq.cli.server.supervisor import Child
+    from orbitmq.nameserver import NameServer
+    from orbitmq.remoting.config import RemotingSettings
+
+DATA = Path("~/.orbitmq")
+NAMESERVER_PORT = 9876
+MAX_BROKERS = 64
+PORTS_PER_BROKER = 10
+"""Distance between the ports of the brokers of one machine; each uses its port and the VIP port two below."""
+
+SNIPPET = """\
+// any RocketMQ client, in Java for instance
+DefaultMQProducer producer = new DefaultMQProducer("my-group");
+producer.setNamesrvAddr("{nameserver}");
+producer.start();
+producer.send(new Message("orders", "hello".getBytes()));"""
+
+
+def parser() -> ServerParser:
+    parser = ServerParser(
+        "serve", "Run a name server and one or more brokers until Ctrl-C: a whole cluster on this machine."
+    )
+    add = parser.add_argument
+    add(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="Directory of the message stores and of the name server's files. [default: ~/.orbitmq, or "
+        "storePathRootDir of the settings file if one is given]",
+    )
+    add("--host", metavar="ADDRESS", help=HOST_HELP)
+    add(
+        "--nameserver-port",
+        type=port,
+        metavar="PORT",
+        default=NAMESERVER_PORT,
+        help=f"Port of the name server; 0 for any free one. [default: {NAMESERVER_PORT}]",
+    )
+    add(
+        "--broker-port",
+        type=port,
+        metavar="PORT",
+        help="Port of the broker; 0 for any free one. The VIP port is two below. [default: listenPort of the "
+        "settings file, else 10911]",
+    )
+    add(
+        "--conf",
+        "-c",
+        type=Path,
+        metavar="FILE",
+        help="Settings file of the brokers, in the format of RocketMQ's broker.conf. Options override its values.",
+    )
+    add(
+        "--brokers",
+        type=_broker_count,
+        metavar="N",
+        default=1,
+        help=f"Number of brokers, 1 to {MAX_BROKERS}. If there are several, each has a process of its own. "
+        "[default: 1]",
+    )
+    parser.add_common_options()
+    return parser
+
+
+def _broker_count(text: str) -> int:
+    return bounded_number(text, 1, MAX_BROKERS)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command with these arguments."""
+    from orbitmq.remoting import RemotingError, run  # noqa: PLC0415
+
+    given = parser().parse_args(arguments)
+    data: Path | None = given.data
+    if data is None and given.conf is None:
+        data = DATA
+    data = None if data is None else data.expanduser()
+    with plain_errors():
+        set_up_server(given.log_format)
+        settings = load_broker_settings(
+            given.conf,
+            host=given.host,
+            port=given.broker_port,
+            data=None if data is None else data / "store",
+        )
+        names = name_server_at(data, settings.broker.bind_address, given.nameserver_port, settings.broker)
+        try:
+            if given.brokers == 1:
+                run(_serve_one(settings, names))
+            else:
+                _check_stores_are_separate(settings)
+                run(_serve_many(settings, names, given.conf, given.brokers, given.log_format))
+        except RemotingError as error:
+            complain(str(error))
+            sys.exit(1)
+
+
+async def _serve_one(settings: "BrokerSettings", names: "NameServer") -> None:
+    """Run the name server and one broker on one event loop."""
+    from orbitmq.broker import Broker  # noqa: PLC0415
+
+    stop = stop_event()
+    await names.start()
+    try:
+        address = _local_address(names)
+        settings.broker.namesrv_addr = _name_servers(address, settings)
+        broker = Broker(settings, memory=names.memory)
+        await broker.start()
+        try:
+            enable_gc_after_start()
+            _print_banner(names, [settings.broker.broker_address], settings.store.store_path_root_dir)
+            await stop.wait()
+        finally:
+            await broker.stop()
+    finally:
+        await names.stop()
+
+
+async def _serve_many(
+    settings: "BrokerSettings", names: "NameServer", conf: Path | None, count: int, log_format: LogFormat
+) -> None:
+    """Run the name server here and each broker in a process of its own, restarted if it dies."""
+    from orbitmq.cli.server.supervisor import Supervisor  # noqa: PLC0415
+
+    stop = stop_event()
+    await names.start()
+    try:
+        name_servers = _name_servers(_local_address(names), settings)
+        first = settings.broker.listen_port
+        root = Path(settings.store.store_path_root_dir)
+        ports = [first and first + PORTS_PER_BROKER * number for number in range(count)]
+        common = ["-n", name_servers, "--host", settings.broker.bind_address, "--log-format", log_format]
+        children = [
+            _child(number, settings.broker.broker_name, root, port, common, conf)
+            for number, port in enumerate(ports)
+        ]
+        supervisor = Supervisor(children)
+        supervisor.start()
+        enable_gc_after_start()
+        try:
+            ip = settings.broker.broker_ip1
+            addresses = [f"{ip}:{port}" if port else f"{ip}, any port" for port in ports]
+            _print_banner(names, addresses, str(root.parent))
+            await stop.wait()
+        finally:
+            await supervisor.stop()
+    finally:
+        await names.stop()
+
+
+def _name_servers(address: str, settings: "BrokerSettings") -> str:
+    """The name server of this process and those of the settings file.
+
+    A change of settings at run time writes all of them to the file.
+    """
+    return ";".join([address, *(one for one in settings.broker.name_servers if one != address)])
+
+
+def _check_stores_are_separate(settings: "BrokerSettings") -> None:
+    """Raise ConfigError if the settings file puts a part of every broker's store into one directory."""
+    from orbitmq.platform.settings import ConfigError  # noqa: PLC0415
+
+    for key, path in (
+        ("storePathCommitLog", settings.store.store_path_commit_log),
+        ("readOnlyCommitLogStorePaths", settings.store.read_only_commit_log_store_paths),
+    ):
+        if path:
+            raise ConfigError(
+                f"{key}={path}: several brokers cannot share a commit log; remove the setting, or run one broker"
+            )
+
+
+def _child(number: int, name: str, root: Path, port: int, common: list[str], conf: Path | None) -> "Child":
+    """Command of one broker. The first has the name and directory of a broker that runs alone, so that the number
+    of brokers can change between starts; the others get a suffix."""
+    from orbitmq.cli.server.supervisor import Child  # noqa: PLC0415
+
+    if number:
+        name, root = f"{name}-{number}", root.with_name(f"{root.name}-{number}")
+    arguments = ["broker", "--until-eof", *common, "--port", str(port), "--name", name, "--data", str(root)]
+    return Child(name, arguments if conf is None else [*arguments, "-c", str(conf)])
+
+
+def name_server_at(
+    data: Path | None, host: str, port: int, limits: "RemotingSettings | None" = None
+) -> "NameServer":
+    """A name server with its files beside the brokers' data and the remoting limits of the brokers."""
+    from orbitmq.nameserver import NameServer, NameServerConfig  # noqa: PLC0415
+    from orbitmq.remoting.config import remoting_values  # noqa: PLC0415
+
+    directory = (data or DATA.expanduser()) / "namesrv"
+    return NameServer(
+        NameServerConfig(
+            **({} if limits is None else remoting_values(limits)),
+            bind_address=host,
+            listen_port=port,
+            kv_config_path=str(directory / "kvConfig.json"),
+            config_store_path=str(directory / "namesrv.properties"),
+        )
+    )
+
+
+def _local_address(names: "NameServer") -> str:
+    """Address of the name server for the brokers of this machine."""
+    host = names.config.bind_address
+    local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
+    return f"{local}:{names.port}"
+
+
+def _print_banner(names: "NameServer", brokers: Sequence[str], data: str) -> None:
+    nameserver = _local_address(names)
+    lines = [
+        f"name server  {nameserver}",
+        *(f"broker       {address}" for address in brokers),
+        f"reachable    from {reachable_from(names.config.bind_address)}",
+        f"data         {data}",
+        "",
+        SNIPPET.format(nameserver=nameserver),
+        "",
+        "Ctrl-C stops it.",
+    ]
+    print("\n".join(lines), flush=True)

@@ -1,0 +1,1 @@
+"""Shared by all consumers: subscriptions, rebalance, offsets, process queues."""

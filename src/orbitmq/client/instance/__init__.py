@@ -1,0 +1,1 @@
+"""The client instance that producers and consumers of one client id share."""

@@ -1,0 +1,98 @@
+"""Batches: which messages may be sent in one request, and where to split at the size limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.client.errors import InvalidMessageError, SendError
+from orbitmq.client.validation import check_message, check_properties_size
+from orbitmq.protocol.message import property_names as names
+from orbitmq.protocol.message.batch import ITEM_SIZE
+from orbitmq.protocol.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from orbitmq.client.message import Message, Receipt
+
+_NOT_IN_BATCHES = (
+    names.DELAY_LEVEL,
+    names.TIMER_DELAY_SEC,
+    names.TIMER_DELAY_MS,
+    names.TIMER_DELIVER_MS,
+    names.TRANSACTION_PREPARED,
+    names.MESSAGE_TYPE,
+)
+"""Messages with these properties are processed one by one in the broker."""
+
+
+class PartlySentError(SendError):
+    """Some messages of a batch were not sent: ``receipts`` are those of the sent ones, ``unsent`` are the others.
+
+    The broker may have stored the first unsent one nevertheless. ``__cause__`` is the error.
+    """
+
+    def __init__(self, receipts: Sequence[Receipt], unsent: Sequence[Message], cause: Exception) -> None:
+        super().__init__(f"{len(receipts)} messages were sent, and the other {len(unsent)} were not: {cause}")
+        self.receipts = receipts
+        self.unsent = unsent
+
+
+def check_batch(messages: Sequence[Message], max_bytes: int) -> None:
+    """Raise InvalidMessageError for messages that cannot be in one batch."""
+    if not messages:
+        raise InvalidMessageError("a batch needs at least one message")
+    for message in messages:
+        check_message(message, max_bytes)
+        reason = why_not_in_batches(message)
+        if reason:
+            raise InvalidMessageError(reason)
+    first = messages[0]
+    for message in messages[1:]:
+        if message.topic != first.topic:
+            raise InvalidMessageError(
+                f"the messages of a batch must have one topic: {first.topic!r} and {message.topic!r} are two"
+            )
+        if message.properties.get(names.WAIT_STORE_OK) != first.properties.get(names.WAIT_STORE_OK):
+            raise InvalidMessageError("the messages of a batch must have the same wait_store_ok")
+
+
+def why_not_in_batches(message: Message) -> str:
+    """The reason why a message cannot be in a batch; empty if it can."""
+    if message.topic.startswith(RETRY_PREFIX):
+        return f"messages of a retry topic cannot be in a batch: {message.topic}"
+    for name in _NOT_IN_BATCHES:
+        if name in message.properties:
+            return f"replies, delayed and transactional messages cannot be in a batch: this one has {name}"
+    return ""
+
+
+def properties_text(message: Message, more: str = "") -> str:
+    """The properties of a message as sent, with ``more`` at the end. Raises InvalidMessageError."""
+    text = "".join([f"{name}\x01{value}\x02" for name, value in message.properties.items()]) + more
+    # A character has up to four bytes.
+    if len(text) > 8191:
+        check_properties_size(len(text.encode("utf-8", "replace")))
+    return text
+
+
+def item_size(item: tuple[int, bytes, bytes]) -> int:
+    """Encoded size of a batch item."""
+    return ITEM_SIZE + len(item[1]) + len(item[2])
+
+
+def cut(items: Sequence[tuple[int, bytes, bytes]], max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of each part of a batch. Raises InvalidMessageError for an item over the limit."""
+    begin = size = 0
+    for index, item in enumerate(items):
+        needed = item_size(item)
+        if needed > max_bytes:
+            raise InvalidMessageError(
+                f"a message takes {needed} bytes of a batch, and at most {max_bytes} are allowed "
+                "(max_message_size): send it alone"
+            )
+        if size + needed > max_bytes:
+            yield begin, index
+            begin, size = index, 0
+        size += needed
+    yield begin, len(items)

@@ -1,0 +1,1 @@
+"""Push consumer: concurrent and orderly."""

@@ -1,0 +1,242 @@
+"""Push consumer for asyncio: calls handlers with the messages of topics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from orbitmq.client.config import ClientConfig, name_server_list
+from orbitmq.client.consumer.subscription import Subscriptions
+from orbitmq.client.errors import InvalidMessageError, NotRunningError
+from orbitmq.client.namespace import wrap
+from orbitmq.client.producer.config import split_options
+from orbitmq.client.push.config import ConsumerConfig, ConsumerOptions
+from orbitmq.client.push.runtime import PushRuntime
+from orbitmq.client.validation import check_group
+from orbitmq.protocol.names import DEFAULT_CONSUMER_GROUP
+
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Callable, Iterable
+
+    from orbitmq.client.consumer.hooks import ConsumeHook
+    from orbitmq.protocol.bodies import MessageQueue
+
+HandlerT = TypeVar("HandlerT", bound="Callable[[Any], Any]")
+
+MAX_THREADS = 1000
+
+
+class Consumer:
+    """Calls handlers with the messages of topics.
+
+    A handler that returns has consumed its message. After an exception the message is retried with backoff, and
+    finally moved to the dead letter queue of the group. A handler may also return a ConsumeResult.
+    Plain functions are called in threads, coroutine functions on the loop, up to ``consume_thread_max`` at a time::
+
+        consumer = Consumer("127.0.0.1:9876", group="billing")
+
+        @consumer.on("orders", tags="paid || refunded")
+        async def handle(message): ...
+
+        async with consumer:
+            ...
+
+    The options are the fields of ConsumerConfig and ClientConfig.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Iterable[str] | None = None,
+        *,
+        group: str,
+        hooks: Iterable[ConsumeHook] = (),
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        """Connects at ``start``. Raises InvalidMessageError."""
+        check_group(group)
+        if group == DEFAULT_CONSUMER_GROUP:
+            raise InvalidMessageError(f"a consumer's group cannot be {DEFAULT_CONSUMER_GROUP}: choose another name")
+        given, client_given = split_options(dict(options), ConsumerConfig, ClientConfig)
+        self.config = ConsumerConfig(**given)
+        self.client_config = ClientConfig(name_servers=name_server_list(name_servers), **client_given)
+        self.group = group
+        self._hooks = list(hooks)
+        self._group = wrap(self.client_config.namespace, group)
+        self._subscriptions = Subscriptions(
+            self._group,
+            self.client_config.namespace,
+            with_retries=not self.config.is_broadcasting,
+            clock=self.client_config.clock,
+        )
+        self._runtime: PushRuntime | None = None
+        self._is_closed = False
+        self._stopped: asyncio.Event | None = None
+
+    # Subscriptions
+
+    def on(
+        self,
+        topic: str,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        inline: bool | None = None,
+        batch: bool | None = None,
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Decorator: make a function the handler of a topic, optionally with a filter.
+
+        ``tags`` is ``a``, ``a || b`` or ``*``; ``sql`` is an SQL92 expression on properties. ``inline`` calls a
+        plain function on the loop instead of a thread, for quick ones. ``batch``: the handler takes a list; default
+        is whether ``consume_message_batch_max_size`` is more than 1.
+        """
+
+        def register(handler: HandlerT) -> HandlerT:
+            self._add(topic, handler, tags, sql, inline, batch)
+            return handler
+
+        if self._runtime is not None:
+            raise NotRunningError("the consumer is already running: use `await consumer.subscribe(...)`")
+        return register
+
+    async def subscribe(
+        self,
+        topic: str,
+        handler: Callable[[Any], Any],
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        inline: bool | None = None,
+        batch: bool | None = None,
+    ) -> None:
+        """Like ``on``, also while the consumer runs, where it replaces filter and handler of a topic."""
+        subscription = self._add(topic, handler, tags, sql, inline, batch)
+        if self._runtime is not None:
+            await self._runtime.subscription_changed(subscription)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Remove the subscription of a topic."""
+        self._subscriptions.remove(topic)
+        if self._runtime is not None:
+            await self._runtime.subscription_changed(None)
+
+    def _add(
+        self,
+        topic: str,
+        handler: Callable[[Any], Any],
+        tags: str | None,
+        sql: str | None,
+        inline: bool | None,
+        batch: bool | None,
+    ) -> Any:
+        return self._subscriptions.add(
+            topic,
+            handler,
+            tags=tags,
+            sql=sql,
+            inline=self.config.inline if inline is None else inline,
+            takes_list=self.config.consume_message_batch_max_size > 1 if batch is None else batch,
+        )
+
+    # Running
+
+    async def start(self) -> Self:
+        """Join the group. Messages sent after this has returned will be consumed. Raises OrbitMQError."""
+        if self._runtime is not None or self._is_closed:
+            raise NotRunningError("a consumer can be started only once: create another one")
+        if not len(self._subscriptions):
+            raise InvalidMessageError("the consumer has no handler: give it one with @consumer.on(topic)")
+        member = PushRuntime(self.client_config, self.config, self._group, self._subscriptions, self._hooks)
+        self._stopped = asyncio.Event()
+        await member.start()
+        self._runtime = member
+        return self
+
+    async def close(self) -> None:
+        """Wait for running handlers, persist the offsets and leave the group."""
+        self._is_closed = True
+        member, self._runtime = self._runtime, None
+        if self._stopped is not None:
+            self._stopped.set()
+        if member is not None:
+            await member.close()
+
+    async def abort(self) -> None:
+        """Stop as if the process had been killed: no offsets are persisted, brokers are not notified. For tests."""
+        self._is_closed = True
+        member, self._runtime = self._runtime, None
+        if self._stopped is not None:
+            self._stopped.set()
+        if member is not None:
+            await member.abandon()
+
+    async def run(self) -> None:
+        """Consume until this is cancelled, or ``close`` is called."""
+        if self._runtime is None:
+            await self.start()
+        assert self._stopped is not None
+        try:
+            await self._stopped.wait()
+        finally:
+            await self.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # While it runs
+
+    def _running(self) -> PushRuntime:
+        if self._runtime is None:
+            raise NotRunningError("the consumer is not running: start it first")
+        return self._runtime
+
+    def pause(self) -> None:
+        """Pause pulling. Buffered messages are still consumed."""
+        self._running().unpaused.clear()
+
+    suspend = pause
+
+    def resume(self) -> None:
+        member = self._running()
+        member.unpaused.set()
+        member.rebalance_soon()
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._running().unpaused.is_set()
+
+    @property
+    def consume_threads(self) -> int:
+        """Number of concurrent handler calls. Can be set while the consumer runs."""
+        return self._running().consumption.thread_count
+
+    @consume_threads.setter
+    def consume_threads(self, count: int) -> None:
+        if not 1 <= count <= MAX_THREADS:
+            raise InvalidMessageError(f"consume_threads must be from 1 to {MAX_THREADS}, not {count}")
+        self._running().consumption.resize(count)
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The assigned queues."""
+        return [queue.queue for queue in self._running().queues.process_queues]
+
+    @property
+    def client_id(self) -> str:
+        return self._running().client_id
+
+    async def persist_offsets(self) -> None:
+        """Persist the consumed offsets now."""
+        await self._running().queues.persist()
+
+    async def reset_to_time(self, topic: str, when: float | datetime.datetime) -> dict[MessageQueue, int]:
+        """Reset the whole group to the first messages of a topic stored at or after a time.
+
+        ``when`` is seconds since 1970, or a datetime. Returns the offsets. Raises OrbitMQError.
+        """
+        seconds = when if isinstance(when, float | int) else when.timestamp()
+        wrapped = wrap(self.client_config.namespace, topic)
+        return await self._running().reset_to_time(wrapped, round(seconds * 1000))

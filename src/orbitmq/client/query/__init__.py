@@ -1,0 +1,1 @@
+"""Reading without a consumer group: by key, by id, by range."""

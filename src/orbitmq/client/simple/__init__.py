@@ -1,0 +1,1 @@
+"""Simple consumer: pops messages and acknowledges each."""

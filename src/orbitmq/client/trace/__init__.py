@@ -1,0 +1,1 @@
+"""Message traces: recording, encoding, queries."""

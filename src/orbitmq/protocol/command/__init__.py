@@ -1,0 +1,1 @@
+"""Remoting commands: frames, JSON and binary headers, fast decoders and encoders of frequent requests."""

@@ -1,0 +1,1 @@
+"""Message records: layout, properties, flags, compression, ids, batches, POP receipts."""

@@ -1,0 +1,1 @@
+"""Accepting connections: PROXY headers, trusted proxies, TLS detection."""

@@ -1,0 +1,1 @@
+"""Limits of connections: memory, descriptors, fairness between connections."""

@@ -1,0 +1,1 @@
+"""TLS on the remoting port: certificates, settings, transport."""

@@ -1,0 +1,1 @@
+"""Message bodies as columns: JSON, Avro, Protobuf."""

@@ -1,0 +1,1 @@
+"""Columns of records, and their conversion to Arrow."""

@@ -1,0 +1,1 @@
+"""Columns of rows that the data sources produce."""

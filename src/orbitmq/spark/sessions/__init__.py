@@ -1,0 +1,1 @@
+"""Spark sessions: Java, environment, worker processes."""

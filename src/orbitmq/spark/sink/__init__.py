@@ -1,0 +1,1 @@
+"""The sink of the data source `orbitmq`: rows become messages."""

@@ -1,0 +1,1 @@
+"""The data source `orbitmq-store`: store directories as DataFrames."""

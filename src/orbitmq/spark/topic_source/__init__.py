@@ -1,0 +1,1 @@
+"""The data source `orbitmq`: topics as batch and streaming DataFrames."""

@@ -1,0 +1,1 @@
+"""Consume queues: units, files, flush, repair."""

@@ -1,0 +1,1 @@
+"""From the commit log to consume queues and index (reput)."""

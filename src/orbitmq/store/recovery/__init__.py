@@ -1,0 +1,1 @@
+"""Recovery after a crash: end of the log, queues, deleted topics, quarantine."""

@@ -1,0 +1,1 @@
+"""Retention: expired and forced removal of log files, and what holds it back."""

@@ -1,0 +1,1 @@
+"""Files of the timer: log, wheel, checkpoint."""

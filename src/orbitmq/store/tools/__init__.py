@@ -1,0 +1,1 @@
+"""Offline tools on a store directory: inspect, dump, verify, rebuild."""
