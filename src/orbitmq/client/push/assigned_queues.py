@@ -172,9 +172,9 @@ class PushQueues:
         for queue, process_queue in self._queues.items():
             self._offsets.update(queue, process_queue.consumed_to)
 
-    async def persist(self) -> None:
+    async def persist(self, *, confirmed: bool = False) -> None:
         self.update_offsets()
-        await self._offsets.persist(list(self._queues))
+        await self._offsets.persist(list(self._queues), confirmed=confirmed)
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue assigned queues at these offsets. Pulled messages are dropped."""

@@ -229,8 +229,8 @@ class Consumer:
         return self._running().client_id
 
     async def persist_offsets(self) -> None:
-        """Persist the consumed offsets now."""
-        await self._running().queues.persist()
+        """Persist the consumed offsets now. The brokers have them when this returns."""
+        await self._running().queues.persist(confirmed=True)
 
     async def reset_to_time(self, topic: str, when: float | datetime.datetime) -> dict[MessageQueue, int]:
         """Reset the whole group to the first messages of a topic stored at or after a time.

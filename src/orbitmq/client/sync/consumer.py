@@ -135,7 +135,7 @@ class Consumer(SyncFace[AsyncConsumer]):
         return self._call_on_loop(lambda: self._client.client_id)
 
     def persist_offsets(self) -> None:
-        """Persist the consumed offsets now."""
+        """Persist the consumed offsets now. The brokers have them when this returns."""
         self._running().do(self._client.persist_offsets())
 
     def reset_to_time(self, topic: str, when: float | datetime.datetime) -> dict[MessageQueue, int]:
