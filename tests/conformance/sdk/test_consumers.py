@@ -267,7 +267,7 @@ async def test_two_members_share_the_queues_until_one_leaves_or_dies(
         send_to_all()
         await all_seen()
         assert sorted(seen.bodies) == sorted(sent)
-        # Whoever gets a queue begins at its committed offset: a member that joins reads it before the former owner
+        # A new owner of a queue begins at its committed offset. One that joins reads it before the former owner
         # releases the queue, and a member that dies commits nothing.
         await commit(stays)
         await commit(other)
