@@ -92,7 +92,7 @@ def dialect_of(executor: Executor) -> str:
 
 
 def is_for_asyncio(database: object) -> bool:
-    """Whether an engine, connection or session of SQLAlchemy is asynchronous.
+    """True if an engine, connection or session of SQLAlchemy is asynchronous.
 
     Decided by the module of its class: importing that module fails without greenlet.
     """

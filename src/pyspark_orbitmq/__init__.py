@@ -1,4 +1,4 @@
-"""What Spark finds by the name of this module: the format ``orbitmq``."""
+"""The format ``orbitmq``, which Spark finds by the name of this module."""
 
 from orbitmq.spark.topic_source.datasource import OrbitMQSource as DefaultSource
 

@@ -1,4 +1,4 @@
-"""What Spark finds by the name of this module: the format ``orbitmq-store``."""
+"""The format ``orbitmq-store``, which Spark finds by the name of this module."""
 
 from orbitmq.spark.store_source.datasource import StoreSource as DefaultSource
 

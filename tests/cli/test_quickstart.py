@@ -164,7 +164,7 @@ def test_counters_are_shown_on_a_terminal_and_nothing_of_them_is_left() -> None:
     sent = counters.counter("sent", with_rate=True)
     failed = counters.counter("failed")
     out = io.StringIO()
-    with counters.shown(Console(file=out, force_terminal=True, width=60, color_system=None)):
+    with counters.displayed(Console(file=out, force_terminal=True, width=60, color_system=None)):
         sent.add(12_345)
         failed.add()
     last = out.getvalue().rpartition("sent ")[2]
@@ -176,6 +176,6 @@ def test_counters_are_shown_on_a_terminal_and_nothing_of_them_is_left() -> None:
 def test_counters_are_not_shown_to_a_file() -> None:
     counters = LiveCounters()
     out = io.StringIO()
-    with counters.shown(Console(file=out)):
+    with counters.displayed(Console(file=out)):
         counters.counter("sent").add()
     assert out.getvalue() == ""

@@ -54,8 +54,8 @@ class ClaimStatements:
         heads = [row.id for row in seen if not row.is_behind]
         if len(heads) >= self._config.batch_size or len(seen) < WINDOW:
             return heads[:wanted]
-        lanes = {row.lane for row in seen if not row.is_behind}
-        with_followers = len(heads) + sum(row.is_behind and row.lane in lanes for row in seen)
+        ordering_keys = {row.lane for row in seen if not row.is_behind}
+        with_followers = len(heads) + sum(row.is_behind and row.lane in ordering_keys for row in seen)
         if with_followers >= self._config.batch_size:
             return heads
         return list(connection.scalars(self.all_heads(wanted)))
@@ -84,8 +84,8 @@ class ClaimStatements:
     def _is_behind(self, rows: sa.FromClause) -> sa.Exists:
         # Sent rows have no ordering key.
         earlier = self._table.alias("earlier")
-        same_lane = sa.and_(earlier.c.lane == rows.c.lane, earlier.c.id < rows.c.id)
-        return sa.exists(sa.select(earlier.c.id).where(same_lane).correlate(rows))
+        has_same_key = sa.and_(earlier.c.lane == rows.c.lane, earlier.c.id < rows.c.id)
+        return sa.exists(sa.select(earlier.c.id).where(has_same_key).correlate(rows))
 
     def claim(self, connection: sa.Connection, candidates: Sequence[int], name: str) -> list[list[ClaimedMessage]]:
         """Claim candidates and those behind them, in a transaction that commits before anything is sent.
@@ -98,11 +98,11 @@ class ClaimStatements:
             _ClaimableRow(*row) for row in connection.execute(self.locked_heads(candidates, config.batch_size))
         ]
         room = config.batch_size - len(heads)
-        lanes = {head.lane for head in heads if head.lane is not None}
+        ordering_keys = {head.lane for head in heads if head.lane is not None}
         behind: list[_ClaimableRow] = []
-        if room and lanes and config.in_order:
-            known = connection.execute(self.rows_behind(lanes, [head.id for head in heads], room)).all()
-            mine = connection.execute(self.locked_behind([row.id for row in known], lanes)) if known else ()
+        if room and ordering_keys and config.in_order:
+            known = connection.execute(self.rows_behind(ordering_keys, [head.id for head in heads], room)).all()
+            mine = connection.execute(self.locked_behind([row.id for row in known], ordering_keys)) if known else ()
             behind = _unblocked(known, mine)
         ids = [place.id for place in _within_size([*heads, *behind], config.batch_bytes)]
         if not ids:
@@ -113,35 +113,39 @@ class ClaimStatements:
             .values(due_at=database_time(config.lease), taken_by=name)
         )
         whole = sa.select(self._table).where(self._table.c.id.in_(ids)).order_by(self._table.c.id)
-        return self._by_lane(map(ClaimedMessage.of, connection.execute(whole)))
+        return self._by_ordering_key(map(ClaimedMessage.of, connection.execute(whole)))
 
     def locked_heads(self, candidates: Sequence[int], most: int) -> sa.Select[int, int | None, int]:
         # In the order of the primary key, so that MySQL locks no more rows than it returns.
         still_due = self._rows.where(self._table.c.id.in_(candidates), self._is_due)
         return still_due.order_by(self._table.c.id).limit(most).with_for_update(skip_locked=True)
 
-    def rows_behind(self, lanes: Iterable[int], heads: Sequence[int], most: int) -> sa.Select[int, int | None]:
+    def rows_behind(
+        self, ordering_keys: Iterable[int], heads: Sequence[int], most: int
+    ) -> sa.Select[int, int | None]:
         """The next rows of ordering keys. Nothing is locked: MySQL may scan all rows, and would deadlock with other
         relays."""
         columns = self._table.c
-        chosen = sa.select(columns.id, columns.lane).where(columns.lane.in_(lanes), columns.id.not_in(heads))
+        chosen = sa.select(columns.id, columns.lane).where(
+            columns.lane.in_(ordering_keys), columns.id.not_in(heads)
+        )
         return chosen.order_by(columns.id).limit(most)
 
-    def locked_behind(self, rows: Sequence[int], lanes: Iterable[int]) -> sa.Select[int, int | None, int]:
+    def locked_behind(self, rows: Sequence[int], ordering_keys: Iterable[int]) -> sa.Select[int, int | None, int]:
         """Those of the rows that are unsent, due and unclaimed, locked."""
         columns = self._table.c
-        chosen = self._rows.where(columns.id.in_(rows), columns.lane.in_(lanes), self._is_due)
+        chosen = self._rows.where(columns.id.in_(rows), columns.lane.in_(ordering_keys), self._is_due)
         return chosen.order_by(columns.id).with_for_update(skip_locked=True)
 
-    def _by_lane(self, messages: Iterable[ClaimedMessage]) -> list[list[ClaimedMessage]]:
+    def _by_ordering_key(self, messages: Iterable[ClaimedMessage]) -> list[list[ClaimedMessage]]:
         alone: list[list[ClaimedMessage]] = []
-        lanes: dict[int, list[ClaimedMessage]] = {}
+        by_key: dict[int, list[ClaimedMessage]] = {}
         for message in messages:
-            if message.lane is None or not self._config.in_order:
+            if message.ordering_key is None or not self._config.in_order:
                 alone.append([message])
             else:
-                lanes.setdefault(message.lane, []).append(message)
-        return [*lanes.values(), *alone]
+                by_key.setdefault(message.ordering_key, []).append(message)
+        return [*by_key.values(), *alone]
 
 
 def _unblocked(known: Iterable[Any], mine: Iterable[Any]) -> list[_ClaimableRow]:

@@ -167,12 +167,12 @@ class Relay:
         begun = time.monotonic()
         lease_ends = begun + self.config.lease
         name = self._next_claim_name()
-        lanes = self._claim(name)
-        if not lanes:
+        sequences = self._claim(name)
+        if not sequences:
             return Round(0, 0, 0)
         outcome = send_claimed(
             self._producer,
-            lanes,
+            sequences,
             may_go_on=lambda: not self._stopping.is_set() and time.monotonic() < begun + self.config.lease / 2,
             resend_unsaved=self.config.resend_unsaved,
         )
@@ -181,7 +181,7 @@ class Relay:
             self._report(failure)
         if outcome.closed is not None:
             raise outcome.closed
-        return Round(sum(map(len, lanes)), len(outcome.sent), len(outcome.failed))
+        return Round(sum(map(len, sequences)), len(outcome.sent), len(outcome.failed))
 
     def _next_claim_name(self) -> str:
         self._rounds += 1

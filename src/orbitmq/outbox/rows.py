@@ -54,7 +54,7 @@ class ClaimedMessage:
     """A message that a relay has claimed."""
 
     id: int
-    lane: int | None
+    ordering_key: int | None
     failures: int
     created_at: int
     message_id: str
@@ -65,16 +65,16 @@ class ClaimedMessage:
     @classmethod
     def of(cls, row: sa.Row[Any]) -> ClaimedMessage:
         message = Message(row.topic, row.body, flag=row.flag)
-        taken = cls(row.id, row.lane, row.failures, row.created_at, row.message_id, message)
+        claimed = cls(row.id, row.lane, row.failures, row.created_at, row.message_id, message)
         message.properties.clear()
         try:
             properties = json.loads(row.properties)
             message.properties.update({str(name): str(value) for name, value in properties.items()})
         except (ValueError, AttributeError) as error:
-            taken.damage = InvalidMessageError(f"its properties are not a JSON object: {error}")
+            claimed.damage = InvalidMessageError(f"its properties are not a JSON object: {error}")
         message.properties[names.UNIQUE_KEY] = row.message_id
         message.properties[OUTBOX_ID] = str(row.id)
-        return taken
+        return claimed
 
     def unsent(self, failures: int, error: str) -> UnsentMessage:
         """The report of a failure."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def send_claimed(
     producer: Producer,
-    lanes: list[list[ClaimedMessage]],
+    sequences: list[list[ClaimedMessage]],
     *,
     may_go_on: Callable[[], bool],
     resend_unsaved: bool,
@@ -33,41 +33,41 @@ def send_claimed(
     responses: queue.SimpleQueue[concurrent.futures.Future[Receipt]] = queue.SimpleQueue()
     in_flight: dict[concurrent.futures.Future[Receipt], tuple[list[ClaimedMessage], int]] = {}
 
-    def send(lane: list[ClaimedMessage], at: int) -> None:
-        if at == len(lane):
+    def send(sequence: list[ClaimedMessage], at: int) -> None:
+        if at == len(sequence):
             return
-        if (damage := lane[at].damage) is not None:
-            outcome.failed.append(Failure(lane[at], damage))
-            outcome.held.extend(lane[at + 1 :])
+        if (damage := sequence[at].damage) is not None:
+            outcome.failed.append(Failure(sequence[at], damage))
+            outcome.held.extend(sequence[at + 1 :])
             return
         if outcome.closed is None and may_go_on():
             try:
-                future = producer.send_async(lane[at].message)
+                future = producer.send_async(sequence[at].message)
             except NotRunningError as error:
                 outcome.closed = error
             else:
-                in_flight[future] = lane, at
+                in_flight[future] = sequence, at
                 future.add_done_callback(responses.put)
                 return
-        outcome.held.extend(lane[at:])
+        outcome.held.extend(sequence[at:])
 
-    for lane in lanes:
-        send(lane, 0)
+    for sequence in sequences:
+        send(sequence, 0)
     while in_flight:
         future = responses.get()
-        lane, at = in_flight.pop(future)
+        sequence, at = in_flight.pop(future)
         error = concurrent.futures.CancelledError() if future.cancelled() else future.exception()
         if isinstance(error, NotRunningError):
             outcome.closed = error
-            outcome.held.extend(lane[at:])
+            outcome.held.extend(sequence[at:])
         elif error is not None:
-            outcome.failed.append(Failure(lane[at], error))
-            outcome.held.extend(lane[at + 1 :])
+            outcome.failed.append(Failure(sequence[at], error))
+            outcome.held.extend(sequence[at + 1 :])
         elif resend_unsaved and (status := future.result().status) is not SendStatus.SEND_OK:
             reason = f"the broker accepted it without confirming durability: {status.name}"
-            outcome.failed.append(Failure(lane[at], reason))
-            outcome.held.extend(lane[at + 1 :])
+            outcome.failed.append(Failure(sequence[at], reason))
+            outcome.held.extend(sequence[at + 1 :])
         else:
-            outcome.sent.append(lane[at])
-            send(lane, at + 1)
+            outcome.sent.append(sequence[at])
+            send(sequence, at + 1)
     return outcome

@@ -1,8 +1,8 @@
 """Spark: every topic and every store directory is a DataFrame.
 
-Here belong the data sources (formats ``orbitmq`` and ``orbitmq-store``), the sink, and what Spark jobs need around
-them. They stand on ``client`` and ``store``; nothing here knows a broker from the inside. The modules
-``pyspark_orbitmq`` and ``pyspark_orbitmq_store`` beside this package are what Spark finds by their names.
+The data sources (formats ``orbitmq`` and ``orbitmq-store``), the sink, and the Spark jobs of ``orbitmq pipeline``.
+They use ``client`` and ``store``, never ``broker``. Spark finds the formats by the names of the modules
+``pyspark_orbitmq`` and ``pyspark_orbitmq_store`` beside this package.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load what is asked for, and only then: Spark imports this package in each of its processes."""
+    """Load a name at its first use: Spark imports this package in each of its processes."""
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -248,7 +248,7 @@ class Cluster:
                 if time.monotonic() + pause >= until or not self._is_retryable(error):
                     if isinstance(error, OrbitMQError):
                         raise
-                    raise OrbitMQError(f"a broker could not be asked: {error}; is it running?") from error
+                    raise OrbitMQError(f"a broker did not answer: {error}; is it running?") from error
             else:
                 self._is_reached = True
                 return answer

@@ -2,9 +2,9 @@
 
     from orbitmq.spark.declarative import topic, topic_sink
 
-In a definition file Spark has made the session already, and forbids to change it; these functions only use it. The
-name server is said once, by ``orbitmq pipeline run --nameserver`` or NAMESRV_ADDR, and written into each option, so
-that tasks on other machines know it as well.
+In a definition file the session exists already and cannot be changed; these functions only use it. The name server
+is given once, by ``orbitmq pipeline run --nameserver`` or NAMESRV_ADDR, and written into the options of each topic,
+so that tasks on other machines have it too.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What tests of OrbitMQ, and of what is built on it, run against instead of the real world.
+"""Test support for OrbitMQ and for applications that use it: clusters in the test process, disks, clocks.
 
 ``LocalCluster`` is real name servers and brokers inside the test's own process; the pytest plugin makes fixtures
 of it. Below it are a disk that loses power and fails on request (``MemoryDisk``), a clock that stands still until
-it is told to move (``ManualClock``) and one that runs and can be moved ahead (``LoopClock``). They keep the same
-contracts as the machine's disk and clock, are driven by a seed, and so replay a failure exactly.
+it is moved (``ManualClock``) and one that runs and can be moved ahead (``LoopClock``). They keep the same contracts
+as the machine's disk and clock, are driven by a seed, and so replay a failure exactly.
 
-Belongs here: stand-ins for the world outside the process, and OrbitMQ's own parts put together for tests. Does not
-belong here: stand-ins for OrbitMQ's own parts.
+This package replaces the world outside the process, never a part of OrbitMQ itself.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load what is asked for, and only then: pytest imports this package at the start of every run."""
+    """Load a name at its first use: pytest imports this package at the start of every run."""
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

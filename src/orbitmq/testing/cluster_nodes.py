@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 
 SETTINGS = {
-    # Small files, so that nobody waits for them to be made, compared or removed; the largest message still fits.
+    # Small files, so that creating, comparing and removing them takes no time; the largest message still fits.
     "mappedFileSizeCommitLog": str(8 << 20),
     "mappedFileSizeConsumeQueue": str(20 * 10_000),
     "maxHashSlotNum": "10000",
@@ -32,7 +32,7 @@ SETTINGS = {
     # SQL92 subscriptions work without further ado.
     "enablePropertyFilter": "true",
 }
-"""What brokers have unless they are told otherwise, by RocketMQ's keys."""
+"""Default settings of brokers, by RocketMQ's keys."""
 
 OWN_KEYS = frozenset(
     ["bindAddress", "brokerIP1", "brokerIP2", "brokerName", "listenPort", "namesrvAddr", "storePathRootDir"]
@@ -40,7 +40,7 @@ OWN_KEYS = frozenset(
 """Settings that follow from the cluster and cannot be given."""
 
 ATTEMPTS = 10
-"""For a free pair of ports, which somebody else may take before it is used."""
+"""Attempts to find a free pair of ports: another process may take them before they are used."""
 
 
 class NameServerNode:
@@ -148,7 +148,7 @@ class BrokerNode:
         forget_name_servers(broker)
         for connection in broker.connections:
             connection.abort()
-        # There is nobody left who would hear of its end, and its disk refuses to keep anything of it.
+        # No peer is connected any more, and the disk of a killed broker refuses writes.
         with contextlib.suppress(StoreError):
             await broker.stop()
         dead.close()

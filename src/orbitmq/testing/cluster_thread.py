@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ThreadCluster:
-    """What ``with LocalCluster(...) as cluster`` gives. Any thread but the cluster's own may use it.
+    """The cluster of ``with LocalCluster(...) as cluster``. Any thread but the cluster's own may use it.
 
     A coroutine may use it too, but must not wait with it for consumers of its own loop: that would never end.
     ``until_consumed`` is there for them.
@@ -38,7 +38,7 @@ class ThreadCluster:
 
     @property
     def name_server(self) -> str:
-        """What clients are given: ``host:port``, several separated by semicolons."""
+        """The addresses for clients: ``host:port``, several separated by semicolons."""
         return self._cluster.name_server
 
     @property
@@ -51,7 +51,7 @@ class ThreadCluster:
         return self._cluster.address(name)
 
     def disk(self, name: str = "broker-a") -> MemoryDisk | LocalDisk:
-        """The disk of a broker. One in memory can be told to fail (``MemoryDisk.fail``)."""
+        """The disk of a broker. One in memory fails on request (``MemoryDisk.fail``)."""
         return self._cluster.disk(name)
 
     # Starting and stopping
@@ -124,7 +124,7 @@ class ThreadCluster:
         return self._look(lambda: self._cluster.dead_letters(group))
 
     def consumer_offsets(self, group: str) -> dict[MessageQueue, int]:
-        """How far a group has come in each queue, as far as it has committed that."""
+        """The committed offsets of a group."""
         return self._look(lambda: self._cluster.consumer_offsets(group))
 
     def wait_until_consumed(self, group: str, timeout: float = PATIENCE) -> None:

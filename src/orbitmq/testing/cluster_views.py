@@ -1,7 +1,7 @@
-"""What brokers hold, for assertions: messages, dead letters, offsets, and what a group has yet to consume.
+"""Contents of brokers for assertions: messages, dead letters, offsets, and the unconsumed messages of a group.
 
-Read from the brokers' own tables and stores, past the network: nothing here changes what it looks at, except that
-members of a group are asked how far they are, since they commit only every few seconds.
+Read from the brokers' own tables and stores, not over the network, and without changing them. Only the members of a
+group are queried for their offsets, since they commit every few seconds only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOK_SECONDS = 0.01
 ASK_SECONDS = 1.0
 """How long a member may take to say how far it is. One that is busy has not consumed everything anyway."""
 
-MAX_SHOWN = 5
+MAX_LISTED = 5
 """Queues that are named when a wait was in vain."""
 
 _REAL_TOPIC = names.REAL_TOPIC.encode()
@@ -113,23 +113,23 @@ def consumer_offsets(brokers: Sequence[Broker], group: str) -> dict[MessageQueue
 
 
 def unconsumed(
-    brokers: Sequence[Broker], group: str, said: Mapping[MessageQueue, int] | None = None
+    brokers: Sequence[Broker], group: str, reported: Mapping[MessageQueue, int] | None = None
 ) -> list[Unconsumed]:
-    """What is left for a group in the topics that it reads, retries that are not due yet included.
+    """The unconsumed messages of a group in its topics, retries that are not due yet included.
 
-    ``said`` is how far its members are by their own word. Messages that its filter does not want do not count.
+    ``reported`` has the offsets of its members. Messages that do not match its filter do not count.
     """
-    return sorted(left for broker in brokers for left in _unconsumed_of(broker, group, said or {}))
+    return sorted(left for broker in brokers for left in _unconsumed_of(broker, group, reported or {}))
 
 
-def _unconsumed_of(broker: Broker, group: str, said: Mapping[MessageQueue, int]) -> Iterator[Unconsumed]:
+def _unconsumed_of(broker: Broker, group: str, reported: Mapping[MessageQueue, int]) -> Iterator[Unconsumed]:
     name = broker.settings.broker.broker_name
     members = broker.clients.consumers.get(group)
     for topic in _topics_of(broker, group):
         wanted = None if members is None else members.filter_of(topic)
         for queue_id in broker.store.queues.queue_ids(topic):
             queue = MessageQueue(topic, name, queue_id)
-            offset = max(broker.offsets.query(group, topic, queue_id), said.get(queue, -1))
+            offset = max(broker.offsets.query(group, topic, queue_id), reported.get(queue, -1))
             left = _records(broker, topic, queue_id, offset)
             if wanted is not None and not wanted.matches_all:
                 left = _matching(left, wanted.matches_properties)
@@ -137,8 +137,8 @@ def _unconsumed_of(broker: Broker, group: str, said: Mapping[MessageQueue, int])
                 yield Unconsumed(queue, offset, count)
     retries = (RETRY_PREFIX + group).encode()
     for level in broker.schedule.levels.values():
-        parked = _records(broker, SCHEDULE_TOPIC, level.number - 1, level.offset)
-        if count := sum(find(record.properties, _REAL_TOPIC) == retries for record in parked):
+        deferred = _records(broker, SCHEDULE_TOPIC, level.number - 1, level.offset)
+        if count := sum(find(record.properties, _REAL_TOPIC) == retries for record in deferred):
             yield Unconsumed(MessageQueue(SCHEDULE_TOPIC, name, level.number - 1), level.offset, count)
 
 
@@ -159,13 +159,13 @@ async def wait_until_consumed(brokers: Callable[[], Sequence[Broker]], group: st
     """
     deadline = asyncio.get_running_loop().time() + seconds
     asking: asyncio.Task[dict[MessageQueue, int]] | None = None
-    said: dict[MessageQueue, int] = {}
+    reported: dict[MessageQueue, int] = {}
     try:
         while True:
             if asking is not None and asking.done():
-                said, asking = asking.result(), None
+                reported, asking = asking.result(), None
             is_known = any(_topics_of(broker, group) for broker in brokers())
-            left = unconsumed(brokers(), group, said)
+            left = unconsumed(brokers(), group, reported)
             if is_known and not left:
                 return
             if asyncio.get_running_loop().time() >= deadline:
@@ -174,7 +174,7 @@ async def wait_until_consumed(brokers: Callable[[], Sequence[Broker]], group: st
                 )
             if asking is None:
                 # Not waited for: a member may be slow to answer, and commit meanwhile.
-                asking = asyncio.create_task(_said_by_members(brokers(), group))
+                asking = asyncio.create_task(_offsets_of_members(brokers(), group))
             await asyncio.sleep(LOOK_SECONDS)
     finally:
         if asking is not None:
@@ -185,24 +185,24 @@ async def wait_until_consumed(brokers: Callable[[], Sequence[Broker]], group: st
 def _why(left: list[Unconsumed], is_known: bool) -> str:
     if not is_known:
         return "no consumer of it was ever there"
-    more = [f"and {len(left) - MAX_SHOWN} more queues"] if len(left) > MAX_SHOWN else []
-    return ", ".join([*map(str, left[:MAX_SHOWN]), *more])
+    more = [f"and {len(left) - MAX_LISTED} more queues"] if len(left) > MAX_LISTED else []
+    return ", ".join([*map(str, left[:MAX_LISTED]), *more])
 
 
-async def _said_by_members(brokers: Sequence[Broker], group: str) -> dict[MessageQueue, int]:
-    """How far the members of a group are by their own word; the slowest of them if each reads everything."""
-    said: dict[MessageQueue, int] = {}
+async def _offsets_of_members(brokers: Sequence[Broker], group: str) -> dict[MessageQueue, int]:
+    """The offsets that the members of a group report; those of the slowest if each reads everything."""
+    reported: dict[MessageQueue, int] = {}
     for broker in brokers:
         members = broker.clients.consumers.get(group)
         if members is None:
             continue
         choose = min if members.is_broadcasting else max
         for topic in tuple(members.subscriptions):
-            # A member that is too old to be asked, or too busy to answer, has committed or will.
+            # A member that does not know the request, or is too busy to answer, commits by itself.
             with contextlib.suppress(RequestRefusedError, TimeoutError):
                 async with asyncio.timeout(ASK_SECONDS):
                     status = await client_status(broker.clients, group, topic)
                 tables = list(status.consumer_table.values())
                 for queue in {queue for table in tables for queue in table}:
-                    said[queue] = choose(table.get(queue, -1) for table in tables)
-    return said
+                    reported[queue] = choose(table.get(queue, -1) for table in tables)
+    return reported

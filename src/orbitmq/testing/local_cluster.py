@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from orbitmq.testing.simulation.loop_clock import MovableClock
 
 MAX_SERVERS = len(string.ascii_lowercase)
-"""Of each kind, for they are told apart by a letter."""
+"""Of each kind: their names end with a letter."""
 
 PATIENCE = 10.0
-"""Seconds that a group has to consume everything, unless said otherwise."""
+"""Default seconds that a group has to consume everything."""
 
 
 class LocalCluster:
@@ -89,7 +89,7 @@ class LocalCluster:
 
     @property
     def name_server(self) -> str:
-        """What clients are given: ``host:port``, several separated by semicolons."""
+        """The addresses for clients: ``host:port``, several separated by semicolons."""
         return ";".join(node.address for node in self._name_servers.values())
 
     @property
@@ -115,7 +115,7 @@ class LocalCluster:
         return broker
 
     def disk(self, name: str = "broker-a") -> MemoryDisk | LocalDisk:
-        """The disk of a broker. One in memory can be told to fail (``MemoryDisk.fail``)."""
+        """The disk of a broker. One in memory fails on request (``MemoryDisk.fail``)."""
         return self._broker_named(name).disk.inner
 
     # Starting and stopping
@@ -196,7 +196,7 @@ class LocalCluster:
             await self.start(one)
 
     async def kill(self, name: str | None = None) -> None:
-        """Cut the power of a server, or of all brokers: connections break, nothing is said or saved any more.
+        """Cut the power of a server, or of all brokers: connections break, nothing is sent or saved any more.
 
         What the disk had not synced is lost, torn or there, as the seed decides; so under ASYNC_FLUSH are messages
         of the last half second. A store in a directory keeps all that was written: there it is as ``kill -9``.
@@ -240,7 +240,7 @@ class LocalCluster:
     async def advance(self, seconds: float) -> None:
         """Let time pass for the brokers, at once. Messages whose time has come are delivered on return.
 
-        After half a minute (``transactionCheckInterval``) producers are asked about transactions that are open.
+        After half a minute (``transactionCheckInterval``) brokers check open transactions with their producers.
         Clients have their own time; their heartbeats count as sent meanwhile.
         """
         ms = round(seconds * 1000)
@@ -262,7 +262,7 @@ class LocalCluster:
         return cluster_views.dead_letters(self._running(), group)
 
     def consumer_offsets(self, group: str) -> dict[MessageQueue, int]:
-        """How far a group has come in each queue, as far as it has committed that."""
+        """The committed offsets of a group."""
         return cluster_views.consumer_offsets(self._running(), group)
 
     async def wait_until_consumed(self, group: str, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109

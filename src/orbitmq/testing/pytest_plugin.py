@@ -44,9 +44,9 @@ def orbitmq_cluster(orbitmq_options: dict[str, Any]) -> Iterator[ThreadCluster]:
 def orbitmq(request: pytest.FixtureRequest, orbitmq_options: dict[str, Any]) -> Iterator[ThreadCluster]:
     """A cluster of this test's own. ``@pytest.mark.orbitmq(brokers=2)`` says what it is like."""
     marker = request.node.get_closest_marker("orbitmq")
-    said: dict[str, Any] = {} if marker is None else marker.kwargs
-    settings = {**orbitmq_options.get("settings", {}), **said.get("settings", {})}
-    yield from _cluster({**orbitmq_options, **said, "settings": settings})
+    reported: dict[str, Any] = {} if marker is None else marker.kwargs
+    settings = {**orbitmq_options.get("settings", {}), **reported.get("settings", {})}
+    yield from _cluster({**orbitmq_options, **reported, "settings": settings})
 
 
 def _cluster(options: dict[str, Any]) -> Iterator[ThreadCluster]:

@@ -222,13 +222,13 @@ def test_brokers_are_told_only_what_they_do_not_know(
     job = ArchiveJob.of(to="/archive", topics=[topic], nameserver=topics.nameserver, group=GROUP, retry_seconds=2)
     commits = Commits(job.source, GROUP, silent())
     calls = at_call(monkeypatch, Cluster, "commit", 0, lambda: None)
-    commits.tell({first: 1, second: 2})
-    commits.tell({first: 1, second: 2})
-    commits.tell_last({first: 1, second: 2})
-    commits.tell({first: 1, second: 3})
-    commits.tell_last({first: 4, second: 3})
+    commits.commit_new({first: 1, second: 2})
+    commits.commit_new({first: 1, second: 2})
+    commits.commit_last({first: 1, second: 2})
+    commits.commit_new({first: 1, second: 3})
+    commits.commit_last({first: 4, second: 3})
     assert [ends for _, _, ends in calls] == [{first: 1, second: 2}, {second: 3}, {first: 4}]
-    commits.tell_all({first: 4, second: 3})
+    commits.commit_all({first: 4, second: 3})
     assert calls[-1][2] == {first: 4, second: 3}
     assert archiving.told() == {0: 4, 1: 3}
 

@@ -171,7 +171,7 @@ def test_a_clock_that_went_back_and_a_queue_that_began_anew_keep_their_order(
 ) -> None:
     times = [START_MS + (number * 7919) % 1000 for number in range(300)]
     place = Archive(crafted(tmp_path, topic, times, queues=3))
-    add_segment(place, MessageQueue(topic, BROKER, 0), [START_MS + 500] * 50, anew=True)
+    add_segment(place, MessageQueue(topic, BROKER, 0), [START_MS + 500] * 50, recreated=True)
     add_segment(place, MessageQueue(topic, BROKER, 0), [START_MS] * 50, first=50)
     target = Target(spark, nameserver, topic)
     facts = replay(spark, archive=place.root, topics=[topic], nameserver=nameserver, pace=4.0).facts

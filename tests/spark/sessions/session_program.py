@@ -11,7 +11,7 @@ from orbitmq.spark import session
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-SHOWN = ("spark.sql.shuffle.partitions", "spark.ui.enabled", "spark.sql.python.filterPushdown.enabled")
+MAX_ROWS = ("spark.sql.shuffle.partitions", "spark.ui.enabled", "spark.sql.python.filterPushdown.enabled")
 
 
 def places(_: Iterable[int]) -> Iterator[tuple[str, str]]:
@@ -24,7 +24,7 @@ def places(_: Iterable[int]) -> Iterator[tuple[str, str]]:
 if __name__ == "__main__":
     spark = session("somebody's", **{"spark.sql.ansi.enabled": "false"})
     context = spark.sparkContext
-    said = {name: spark.conf.get(name) for name in (*SHOWN, "spark.sql.ansi.enabled")}
+    said = {name: spark.conf.get(name) for name in (*MAX_ROWS, "spark.sql.ansi.enabled")}
     worker = context.parallelize([0], 1).mapPartitions(places).collect()[0]
     json.dump({"master": context.master, "name": context.appName, "said": said, "worker": worker}, sys.stdout)
     spark.stop()

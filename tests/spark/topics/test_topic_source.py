@@ -85,9 +85,9 @@ def test_a_topic_is_a_view_but_no_table_of_a_catalog(
     spark: SparkSession, reading: DataFrameReader, topics: Topics, topic: str
 ) -> None:
     where = f"USING orbitmq OPTIONS (nameserver '{topics.nameserver}', topic '{topic}', columns 'body,tags')"
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW anew {where}")
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW recreated {where}")
     topics.send(topic, ["1"])
-    assert numbers(spark.table("anew")) == [1]
+    assert numbers(spark.table("recreated")) == [1]
     with pytest.raises(AnalysisException) as raised:
         spark.sql(f"CREATE TABLE of_catalog {where}")
     assert sentence(raised).startswith(

@@ -28,7 +28,7 @@ def add_segment(
     times_ms: Sequence[int],
     *,
     first: int = 0,
-    anew: bool = False,
+    recreated: bool = False,
     properties: dict[str, str] | None = None,
 ) -> None:
     """Add messages of one queue that were stored at these times on one day, from an offset on."""
@@ -42,7 +42,7 @@ def add_segment(
     pq.write_table(pa.Table.from_pylist(rows, schema), archive.within(path))
     file = ArchivedFile(path, queue.topic, day, len(rows), 1)
     ranges = {queue: (first, first + len(rows))}
-    archive.add(Segment(number, ranges, (file,), anew=frozenset([queue]) if anew else frozenset()))
+    archive.add(Segment(number, ranges, (file,), recreated=frozenset([queue]) if recreated else frozenset()))
 
 
 def _row(queue: MessageQueue, offset: int, ms: int, properties: dict[str, str]) -> dict[str, Any]:

@@ -161,16 +161,16 @@ def _run(load: "Load", nameserver: str | None, task: "Task", label: str, *, fill
     from orbitmq.remoting import run  # noqa: PLC0415
 
     counters = LiveCounters()
-    return run(_run_shown(load, nameserver, task, counters, label, filled))
+    return run(_run_with_progress(load, nameserver, task, counters, label, filled))
 
 
-async def _run_shown(
+async def _run_with_progress(
     load: "Load", nameserver: str | None, task: "Task", counters: LiveCounters, label: str, filled: int
 ) -> "Outcome":
     from orbitmq.cli.bench.load import Limit, send_load  # noqa: PLC0415
 
     stop = stop_event()
-    with counters.shown(for_progress()):
+    with counters.displayed(for_progress()):
         if nameserver is not None:
             return await load(nameserver, task, counters.counter(label, with_rate=True), stop)
         from orbitmq.cli.bench.cluster import temporary_cluster  # noqa: PLC0415
@@ -208,8 +208,8 @@ def _tell(what: str, outcome: "Outcome", task: "Task", nameserver: str | None, j
             f"[bold]{outcome.rate:,.0f}[/] messages/s, {per_second}/s: {what} {safe(task.topic)} at {where}"
         )
         console.print(f"{'messages':14}{outcome.messages:,} in {outcome.seconds:.2f} s")
-        shown = ", ".join(f"{name} {value:,.2f}" for name, value in quantiles.items())
-        console.print(f"{latency:14}{shown} ms")
+        summary = ", ".join(f"{name} {value:,.2f}" for name, value in quantiles.items())
+        console.print(f"{latency:14}{summary} ms")
         console.print(f"{'failed':14}{outcome.failures:,}")
     if outcome.failures:
         complain(f"{many(outcome.failures, 'message')} failed, the first: {outcome.failure}")

@@ -4,7 +4,7 @@ SUB_BITS = 6
 SUB_BUCKETS = 1 << SUB_BITS
 """A power of two is cut into so many buckets: what is read back is off by 1 part in 64 at most."""
 
-_LONGEST_BITS = 42
+_MAX_BITS = 42
 """Two months in microseconds; what took longer counts as that."""
 
 
@@ -14,12 +14,12 @@ class Latencies:
     __slots__ = ("_counts", "longest", "total")
 
     def __init__(self) -> None:
-        self._counts = [0] * ((_LONGEST_BITS - SUB_BITS + 1) * SUB_BUCKETS)
+        self._counts = [0] * ((_MAX_BITS - SUB_BITS + 1) * SUB_BUCKETS)
         self.total = 0
         self.longest = 0
 
     def add(self, microseconds: int, count: int = 1) -> None:
-        value = min(max(microseconds, 0), (1 << _LONGEST_BITS) - 1)
+        value = min(max(microseconds, 0), (1 << _MAX_BITS) - 1)
         self.longest = max(self.longest, value)
         if value >= SUB_BUCKETS:
             shift = value.bit_length() - SUB_BITS - 1

@@ -38,7 +38,7 @@ class Limit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """What to do."""
+    """The load to generate."""
 
     topic: str
     size: int
@@ -51,13 +51,13 @@ class Task:
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """What became of it."""
+    """The result of a load."""
 
     messages: int = 0
     bytes: int = 0
     failures: int = 0
     failure: str = ""
-    """What was said about the first that failed."""
+    """The error of the first failed message."""
     seconds: float = 0.0
     latencies: Latencies = dataclasses.field(default_factory=Latencies)
 
@@ -78,7 +78,7 @@ async def send_load(nameserver: str, task: Task, counter: "Counter", stop: async
 
 
 class _Sending:
-    """Keeps messages on their way until the limit."""
+    """Keeps messages in flight until the limit."""
 
     def __init__(self, producer: Producer, task: Task, counter: "Counter", stop: asyncio.Event) -> None:
         self.outcome = Outcome()
@@ -89,7 +89,7 @@ class _Sending:
         self._body = os.urandom(task.size)
         self._most = max(min(task.in_flight, MAX_BYTES_IN_FLIGHT // task.size), 1)
         self._begun = 0
-        self._on_their_way = 0
+        self._in_flight = 0
         self._changed = asyncio.Event()
         self._end = float("inf")
 
@@ -98,7 +98,7 @@ class _Sending:
         self._counter.start()
         if self._task.limit.seconds is not None:
             self._end = began + self._task.limit.seconds
-        # The first goes alone: with it the topic is made, and what is wrong altogether is said once.
+        # The first message goes alone: it creates the topic, and an error that affects all is raised once.
         await self._send_batch(1)
         if self._task.batch == 1:
             await self._send_singly()
@@ -108,7 +108,7 @@ class _Sending:
         self.outcome.seconds = time.perf_counter() - began
 
     def _more(self) -> int:
-        """How many messages the next request may have; 0 if it is over."""
+        """The number of messages for the next request; 0 at the limit."""
         if self._stop.is_set() or time.perf_counter() >= self._end:
             return 0
         if self._task.limit.messages is None:
@@ -118,14 +118,14 @@ class _Sending:
     async def _send_singly(self) -> None:
         send, topic, body = self._producer.send_nowait, self._task.topic, self._body
         while self._more():
-            if self._on_their_way >= self._most:
+            if self._in_flight >= self._most:
                 await self._wait()
                 continue
             self._begun += 1
-            self._on_their_way += 1
+            self._in_flight += 1
             future = send(Message(topic, body))
             future.add_done_callback(functools.partial(self._answered, time.perf_counter_ns()))
-        while self._on_their_way:
+        while self._in_flight:
             await self._wait()
 
     async def _wait(self) -> None:
@@ -133,7 +133,7 @@ class _Sending:
         await self._changed.wait()
 
     def _answered(self, began: int, future: "asyncio.Future[Receipt]") -> None:
-        self._on_their_way -= 1
+        self._in_flight -= 1
         self._changed.set()
         error = future.exception()
         if error is None:
@@ -174,7 +174,7 @@ class _Sending:
 
 
 async def consume_load(nameserver: str, task: Task, counter: "Counter", stop: asyncio.Event) -> Outcome:
-    """Consume. What has not come by the end counts as failed, if a number was asked for."""
+    """Consume. With a requested number of messages, those that did not arrive count as failed."""
     consuming = _Consuming(task, counter)
     begins = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     if not task.from_first:

@@ -52,7 +52,7 @@ class LiveCounters:
         return counter
 
     @contextlib.contextmanager
-    def shown(self, console: Console) -> Iterator[None]:
+    def displayed(self, console: Console) -> Iterator[None]:
         """Show the counters inside the block, then clear them. Does nothing without a terminal."""
         if not console.is_terminal:
             yield

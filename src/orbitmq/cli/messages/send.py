@@ -162,7 +162,7 @@ async def _send_lines(nameserver: str, topic: str, file: str, fields: dict[str, 
         async with Producer(nameserver) as producer:
             sent.start()
             try:
-                with counters.shown(for_progress()):
+                with counters.displayed(for_progress()):
                     lines = _messages(lines_of(source, MAX_LINE_BYTES), topic, fields)
                     await _FileSender(producer, sent, json).all_of(lines)
             except ConfigError as error:

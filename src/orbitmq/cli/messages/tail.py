@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 BEGINNING, END = "beginning", "end"
 
-MAX_SHOWN_CHARACTERS = 2000
-MAX_SHOWN_BYTES = 64
+MAX_PRINTED_CHARACTERS = 2000
+MAX_PRINTED_BYTES = 64
 """Limit of the printed part of a body: characters of a text, bytes of a binary body."""
 
 CHECK_SECONDS = 1.0
@@ -263,7 +263,7 @@ def _body_text(message: "ReceivedMessage") -> str:
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        rest = "…" if len(body) > MAX_SHOWN_BYTES else ""
-        return f"[{size_text(len(body))}: {body[:MAX_SHOWN_BYTES].hex()}{rest}]"
-    rest = f" … {len(text) - MAX_SHOWN_CHARACTERS} characters more" if len(text) > MAX_SHOWN_CHARACTERS else ""
-    return printable(text[:MAX_SHOWN_CHARACTERS]) + rest
+        rest = "…" if len(body) > MAX_PRINTED_BYTES else ""
+        return f"[{size_text(len(body))}: {body[:MAX_PRINTED_BYTES].hex()}{rest}]"
+    rest = f" … {len(text) - MAX_PRINTED_CHARACTERS} characters more" if len(text) > MAX_PRINTED_CHARACTERS else ""
+    return printable(text[:MAX_PRINTED_CHARACTERS]) + rest

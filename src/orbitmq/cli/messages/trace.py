@@ -59,9 +59,9 @@ def trace(
 def _as_json(found: "MessageTrace") -> dict[str, Any]:
     return {
         "messageId": found.message_id,
-        "published": [_told(one) for one in found.published],
-        "transactions": [_told(one) for one in found.ended],
-        "recalled": [_told(one) for one in found.recalled],
+        "published": [_fields_of(one) for one in found.published],
+        "transactions": [_fields_of(one) for one in found.ended],
+        "recalled": [_fields_of(one) for one in found.recalled],
         "attempts": [
             {
                 "group": attempt.group,
@@ -79,7 +79,7 @@ def _as_json(found: "MessageTrace") -> dict[str, Any]:
     }
 
 
-def _told(one: "TraceEvent") -> dict[str, Any]:
+def _fields_of(one: "TraceEvent") -> dict[str, Any]:
     row = {_camel(name): value for name, value in dataclasses.asdict(one.record).items()}
     if "kind" in row:
         row["kind"] = row["kind"].name

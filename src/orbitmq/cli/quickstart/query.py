@@ -18,7 +18,7 @@ FOR_ONE_QUERY = {
 }
 
 RETRY_SECONDS = 10
-"""The broker is here. If it is not, whoever asked is gone."""
+"""Short: the broker is on this machine, and runs as long as the tour that needs the result."""
 
 
 def main(question: dict[str, str]) -> dict[str, Any]:

@@ -38,10 +38,10 @@ class SparkFailedError(Exception):
 
 
 async def ask_spark(console: "Console", nameserver: str, topic: str, mark: str, expected: dict[str, int]) -> None:
-    """Show a query over the orders of this tour: how many have which tag, which is known to be ``expected``.
+    """Query and print the number of orders of this tour by tag, and compare it with ``expected``.
 
-    More of them are no fault: an order whose receipt was late is sent twice. Nor is what is missing, or goes wrong
-    with Spark itself; it is said. Raises ConfigError.
+    More orders are valid: one whose receipt was late is sent twice. A missing Spark or an error in it is printed
+    and does not end the tour. Raises ConfigError.
     """
     if reason := unavailable():
         console.print(f"[yellow]–[/] {safe(reason)}", soft_wrap=True)
@@ -82,36 +82,36 @@ async def _run(question: dict[str, str]) -> dict[str, Any]:
             stderr=asyncio.subprocess.PIPE,
             cwd=home,
             env={**os.environ, "SPARK_LOCAL_DIRS": home},
-            # Ctrl-C is for us; Spark is then told to stop.
+            # Ctrl-C is for this process, which then stops Spark.
             start_new_session=True,
         )
-        # Spark's own processes hold the pipes as well: at the end of both nobody is left.
-        said = asyncio.create_task(process.communicate())
+        # Spark's own processes hold the pipes as well: when both end, all of them have ended.
+        output = asyncio.create_task(process.communicate())
         try:
             async with asyncio.timeout(PATIENCE):
-                out, errors = await asyncio.shield(said)
+                out, errors = await asyncio.shield(output)
         except TimeoutError:
             raise SparkFailedError(f"Spark has not answered in {PATIENCE:.0f} s") from None
         finally:
-            await _end(process, said)
+            await _end(process, output)
     if process.returncode:
-        raise SparkFailedError(f"Spark could not be asked: {_reason(errors.decode(errors='replace'))}")
+        raise SparkFailedError(f"the query in Spark failed: {_reason(errors.decode(errors='replace'))}")
     answer: dict[str, Any] = orjson.loads(out)
     return answer
 
 
-async def _end(process: asyncio.subprocess.Process, said: "asyncio.Task[tuple[bytes, bytes]]") -> None:
+async def _end(process: asyncio.subprocess.Process, output: "asyncio.Task[tuple[bytes, bytes]]") -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if said.done():
+        if output.done():
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        await asyncio.wait([said], timeout=STOP_SECONDS)
-    said.cancel()
+        await asyncio.wait([output], timeout=STOP_SECONDS)
+    output.cancel()
 
 
 def _reason(errors: str) -> str:
-    """The last line that is no trace of calls, without the name of the exception: it says what went wrong."""
+    """The error message: the last line outside the stack trace, without the name of the exception."""
     lines = [line for line in errors.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
     last = (lines or ["it gave no reason"])[-1]
     return re.sub(r"^[\w.]+(Error|Exception): ", "", last)[:MAX_REASON]

@@ -38,7 +38,7 @@ RETRIED_EACH = 100
 """One order in so many fails when it is first consumed."""
 HOPELESS = 7
 """This one fails always."""
-MOST_RETRIES = 2
+MAX_RETRIES = 2
 SECOND = 1
 """The delay level of a second, after which what failed comes again."""
 
@@ -46,8 +46,8 @@ ON_THEIR_WAY = 1024
 PATIENCE = 60.0
 """Seconds for what takes a few, before the tour says that something is wrong."""
 LOOK_SECONDS = 0.05
-MOST_TO_VERIFY = 2 << 30
-"""Bytes of log. A larger one is somebody's own, and checking it takes a while."""
+MAX_VERIFIED_BYTES = 2 << 30
+"""Bytes of log. A larger one is not from the tour alone, and verifying it takes a while."""
 
 
 class Tour:
@@ -79,7 +79,7 @@ class Tour:
         console.print(
             f"[bold]OrbitMQ[/]: a name server on {self._nameserver}, a broker that stores in {safe(place)}\n"
         )
-        with self._counters.shown(console):
+        with self._counters.displayed(console):
             await self._work()
         letters = self._dead_letters()
         self._check(letters)
@@ -136,7 +136,7 @@ class Tour:
         consumer = Consumer(
             self._nameserver,
             group=BILLING,
-            max_reconsume_times=MOST_RETRIES,
+            max_reconsume_times=MAX_RETRIES,
             consume_from_where="CONSUME_FROM_FIRST_OFFSET",
         )
         consumer.on(TOPIC, inline=True)(self._bill)
@@ -168,7 +168,7 @@ class Tour:
             self.audited.add()
 
     def _number(self, message: "ReceivedMessage") -> int | None:
-        """Which order it is; None for one of an earlier tour, or somebody else's message."""
+        """The number of the order; None for a message of an earlier tour or another producer."""
         if message.properties.get("tour") != self._mark:
             return None
         return int(message.keys[0].removeprefix("order-"))
@@ -218,7 +218,7 @@ class Tour:
         self._say("billed by two members that share the queues", f"{many(self._messages - 1, 'order')}, {once}")
         self._say("failed at first, billed a second later", f"{many(self.retried.count, 'order')}")
         self._say(
-            f"failed {MOST_RETRIES + 1} times: now a dead letter",
+            f"failed {MAX_RETRIES + 1} times: now a dead letter",
             f"{_name(HOPELESS)}, in {letters[0].topic}",
         )
         self._say(f"passed the SQL filter {SQL}", f"{self.audited.count:,} of {self.sent.count:,}")
@@ -226,7 +226,7 @@ class Tour:
     async def _verify(self) -> None:
         store, root = self._broker.store, self._broker.settings.store.store_path_root_dir
         size = store.log.end - store.log.start
-        if size > MOST_TO_VERIFY:
+        if size > MAX_VERIFIED_BYTES:
             self._say("stored", f"{size_text(size)}; check it with: orbitmq store verify {root}")
             return
         disk = LocalDisk()
@@ -258,6 +258,6 @@ def _key(record: "Record") -> str:
 
 
 def _are_shared_out(members: list[Consumer], count: int) -> bool:
-    """Whether each queue has one member, and each member has some: otherwise orders would be billed twice."""
+    """True if each queue has one member, and each member has some: otherwise orders would be billed twice."""
     shares = [[queue for queue in member.queues if queue.topic == TOPIC] for member in members]
     return all(shares) and sum(map(len, shares)) == count == len({queue for share in shares for queue in share})

@@ -10,7 +10,7 @@ import typer
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers
 from orbitmq.cli.output import complain, many, parse_time
 from orbitmq.cli.pipeline.options import Conf, DryRun, Master, job_errors, show
-from orbitmq.cli.sql.execute import SHOWN_ROWS, OutputFormat, QueryOutput, all_of, query_errors
+from orbitmq.cli.sql.execute import DEFAULT_ROWS, OutputFormat, QueryOutput, all_of, query_errors
 from orbitmq.spark.pipelines.progress import JobProgress
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def sql(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, help=f"The maximum number of rows. \\[default: {SHOWN_ROWS} in a table, otherwise all]"
+            min=1, help=f"The maximum number of rows. \\[default: {DEFAULT_ROWS} in a table, otherwise all]"
         ),
     ] = None,
     form: Annotated[
@@ -140,7 +140,7 @@ def _stream_options(
     if begin not in {"earliest", "latest"}:
         begin = datetime.datetime.fromtimestamp(parse_time(begin) / 1000, datetime.UTC).isoformat()
     seconds = None if lasting is None else duration("--for", lasting)
-    return StreamOptions(begin, once, seconds, checkpoint, limit or SHOWN_ROWS)
+    return StreamOptions(begin, once, seconds, checkpoint, limit or DEFAULT_ROWS)
 
 
 def _prompt(output: QueryOutput, topics: list[str]) -> None:

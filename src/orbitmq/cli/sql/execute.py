@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orbitmq.spark.pipelines.sql.stream import StreamOptions
     from orbitmq.spark.pipelines.sql.topics import TopicPlaces
 
-SHOWN_ROWS = 100
+DEFAULT_ROWS = 100
 
 
 class OutputFormat(enum.StrEnum):
@@ -66,7 +66,7 @@ class QueryOutput:
                 run_interruptibly(self._spark, self._progress, "the query runs", lambda: self._write(answer))
                 self._progress.say(f"written to {self._to} in {_took(began)}")
             elif self._form is OutputFormat.TABLE:
-                most = self._limit or SHOWN_ROWS
+                most = self._limit or DEFAULT_ROWS
                 rows = run_interruptibly(
                     self._spark, self._progress, "the query runs", lambda: answer.limit(most + 1).collect()
                 )

@@ -58,7 +58,7 @@ def _print_batch(batch: "Batch", console: "Console") -> None:
 def _live(running: "RunningQuery", console: "Console") -> None:
     """One table that is redrawn, if each batch has the whole result; otherwise one table per batch."""
     live: contextlib.AbstractContextManager[Live] | None = None
-    shown = None
+    display = None
     try:
         for batch in running:
             if not batch.is_all:
@@ -67,10 +67,10 @@ def _live(running: "RunningQuery", console: "Console") -> None:
             names, types = _split(batch)
             line = f"batch {batch.number}: {count_line(len(batch.rows), has_more=batch.has_more)}; Ctrl-C stops"
             table = Group(table_of(names, types, batch.rows), Text(line, style="dim"))
-            if shown is None:
+            if display is None:
                 live = Live(table, console=console, auto_refresh=False)
-                shown = live.__enter__()
-            shown.update(table, refresh=True)
+                display = live.__enter__()
+            display.update(table, refresh=True)
     finally:
         if live is not None:
             live.__exit__(None, None, None)

@@ -20,8 +20,8 @@ from orbitmq.cli.store.options import AsJson, Conf, Directory, holder_of, open_l
 from orbitmq.store.commitlog.read_only import ReadOnlyLog
 from orbitmq.store.tools.dump import BodyForm, Dumped, Wanted, dump
 
-SHOWN_TEXT = 400
-SHOWN_BYTES = 64
+PRINTED_CHARACTERS = 400
+PRINTED_BYTES = 64
 """Limit of the printed part of a body, without ``--body``."""
 
 _QUIET = {"WAIT", "CLUSTER", "MSG_REGION", "TRACE_ON", "UNIQ_KEY", "TAGS", "KEYS", "__CRC32#"}
@@ -127,7 +127,7 @@ def _body_text(body: bytes, form: BodyForm) -> str:
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
-        rest = f" … {len(body) - SHOWN_BYTES} bytes more" if len(body) > SHOWN_BYTES else ""
-        return body[:SHOWN_BYTES].hex() + rest
-    rest = f" … {len(text) - SHOWN_TEXT} characters more" if len(text) > SHOWN_TEXT else ""
-    return printable(text[:SHOWN_TEXT]) + rest
+        rest = f" … {len(body) - PRINTED_BYTES} bytes more" if len(body) > PRINTED_BYTES else ""
+        return body[:PRINTED_BYTES].hex() + rest
+    rest = f" … {len(text) - PRINTED_CHARACTERS} characters more" if len(text) > PRINTED_CHARACTERS else ""
+    return printable(text[:PRINTED_CHARACTERS]) + rest

@@ -38,7 +38,7 @@ def open_layout(directory: str, conf: Path | None) -> tuple[LocalDisk, Layout]:
 
 
 def holder_of(root: str) -> int | None:
-    """The process that has a store open, found without taking its lock; 0 for a process of another machine.
+    """The process that has a store open, found without acquiring its lock; 0 for a process of another machine.
 
     Must not be used while this process has the store open: closing any descriptor drops a POSIX lock.
     """

@@ -108,11 +108,11 @@ class _Schema:
             return self.resolved(branches[0])
         wider = _WIDER.get(frozenset(map(str, branches)))
         if wider is None:
-            raise OptionError(f"the Avro union of {', '.join(map(_shown, branches))} cannot be a column")
+            raise OptionError(f"the Avro union of {', '.join(map(_name_of, branches))} cannot be a column")
         return wider, {}
 
 
-def _shown(schema: Any) -> str:
+def _name_of(schema: Any) -> str:
     return str(schema.get("name", schema["type"])) if isinstance(schema, dict) else str(schema)
 
 

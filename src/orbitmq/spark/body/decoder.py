@@ -52,7 +52,7 @@ class Decoded:
     """Decoded bodies as columns, in the order of the messages."""
 
     columns: list[pa.Array]
-    """One for each field that was asked for; null where a body is bad."""
+    """One for each requested field; null where a body is bad."""
 
     bad: npt.NDArray[np.bool_]
     """Which bodies could not be read."""
@@ -159,7 +159,7 @@ def arrow_types(fields: StructType) -> list[pa.DataType]:
 def columns_of_rows(
     rows: Sequence[_Row | None], build: Callable[[Sequence[_Row | None]], list[pa.Array]]
 ) -> tuple[list[pa.Array], dict[int, str]]:
-    """Columns of rows of which some may not fit: those become nulls, and are told with what is wrong with them.
+    """Columns of rows of which some may not fit: those become nulls, and are returned by row with the reason.
 
     ``build`` makes columns of rows, nulls of None, and raises one of UNFIT when any of the rows does not fit.
     """

@@ -9,9 +9,8 @@ does not depend on its neighbours:
   one, a line feed between them is where a document ends: inside one, no object follows an object without a comma,
   and a raw line feed in a string is an error. So every body holds at least one whole document, and as many rows
   as bodies means exactly one each.
-- It takes ``Inf`` and ``-NaN``, and text that is not UTF-8 in fields that nobody asked for: both are looked for.
-- It does not count the digits of a decimal after bringing it to its scale, and lets them overflow: it is asked for
-  wider ones.
+- It accepts ``Inf`` and ``-NaN``, and text that is not UTF-8 in fields outside the schema: both are checked for.
+- It does not count the digits of a decimal after scaling it, and lets them overflow: it reads into wider decimals.
 - It ends the process when the first document is a bare ``null``: that does not begin with a brace.
 """
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 """Bytes that Arrow reads at once: fewer cost calls, many more cost caches."""
 
-_PIECE = 256
+_CHUNK_ROWS = 256
 """Rows tried together after a block failed, so that one odd body does not slow down thousands."""
 
 _NOT_JSON = re.compile(rb"[:,\[]\s*-?(?:Inf|Infinity|NaN)\s*[,\]}]")
@@ -66,7 +65,7 @@ class JsonBodies:
     time_zone: str = "UTC"
     readings: list[Reading] = dataclasses.field(init=False, repr=False, compare=False)
     block_schema: pa.Schema | None = dataclasses.field(init=False, repr=False, compare=False)
-    """What Arrow's reader is asked for; None if it cannot give these types."""
+    """The schema for Arrow's reader; None if it cannot read these types."""
 
     @classmethod
     def of(cls, given: Mapping[str, str], fields: StructType) -> JsonBodies:
@@ -117,12 +116,12 @@ class JsonBodies:
             if columns is not None:
                 parts.append(columns)
                 continue
-            for first in range(0, len(block), _PIECE):
-                piece = block[first : first + _PIECE]
-                columns = self._block(piece)
+            for first in range(0, len(block), _CHUNK_ROWS):
+                chunk = block[first : first + _CHUNK_ROWS]
+                columns = self._block(chunk)
                 if columns is None:
-                    columns, wrong_of_piece = self._row_by_row(piece)
-                    wrong |= {start + first + row: why for row, why in wrong_of_piece.items()}
+                    columns, wrong_of_chunk = self._row_by_row(chunk)
+                    wrong |= {start + first + row: why for row, why in wrong_of_chunk.items()}
                 parts.append(columns)
         if not parts:
             return [pa.array([], kind) for kind in self.types], wrong

@@ -108,8 +108,8 @@ def reading_of(path: str, arrow: pa.DataType, zone: datetime.tzinfo) -> Reading:
 
 
 def _refusal(path: str, value: Any, what: str) -> ValueError:
-    shown = str(value) if isinstance(value, Real) else json.dumps(value, ensure_ascii=False)
-    return ValueError(f"{path} is not {what}: {shown[:100]}")
+    text = str(value) if isinstance(value, Real) else json.dumps(value, ensure_ascii=False)
+    return ValueError(f"{path} is not {what}: {text[:100]}")
 
 
 def _refusing(path: str, what: str) -> Callable[[Any], Any]:

@@ -169,7 +169,7 @@ def _hosts(records: RecordColumns, name: str) -> pa.Array:
 def _host_texts(hosts: Bytes) -> pa.Array:
     count, width = hosts.shape
     if width == 8:
-        # Numbers are told apart three times as fast as bytes.
+        # Comparing numbers is three times as fast as comparing bytes.
         numbers = hosts.view("<u8")[:, 0]
         if count and bool((numbers == numbers[0]).all()):
             return _repeated(_host_or_none(hosts[0].tobytes()), count)

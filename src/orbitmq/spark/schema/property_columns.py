@@ -23,7 +23,7 @@ _END = 2
 _STRINGS = pa.map_(pa.string(), pa.string())
 
 _FEW_NAMES = 32
-"""So many different names are told apart by the bits of a number that many of them can be added to."""
+"""The number of different names up to which each has a bit in one integer per row."""
 
 
 class PropertyItems:
@@ -151,7 +151,7 @@ def _terminated(data: Bytes, offsets: Ints) -> tuple[Bytes, Ints]:
 
 
 def _count_before(flags: Flags) -> Ints:
-    """How many flags are set before each place, the one behind the last included."""
+    """The number of set flags before each position, with one more entry for the total."""
     counts = np.zeros(len(flags) + 1, np.int64)
     np.cumsum(flags, out=counts[1:])
     return counts

@@ -62,7 +62,7 @@ class RowSchema:
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> RowSchema:
-        """The shape of a schema that somebody gave or that is ours. Raises OptionError."""
+        """The rows of a schema, the user's or the default one. Raises OptionError."""
         names = schema.fieldNames()
         if twice := {name for name in names if names.count(name) > 1}:
             raise OptionError(f"the schema has the column {min(twice)!r} twice")
@@ -134,7 +134,7 @@ class RowBuilder:
                 yield made
 
     def _check_required(self, made: pa.RecordBatch, queue: MessageQueue) -> None:
-        """Spark would end with an error that nobody understands."""
+        """Raise for a null in a column that is not nullable; Spark would report an internal error."""
         for field, values in zip(made.schema, made.columns, strict=True):
             if not field.nullable and values.null_count:
                 raise SparkSourceError(

@@ -46,8 +46,8 @@ def worker_python() -> str:
 
 def configured_master() -> str | None:
     """The master in Spark's own configuration, as far as that is known before it runs."""
-    if said := os.environ.get("MASTER"):
-        return said
+    if configured := os.environ.get("MASTER"):
+        return configured
     if found := re.search(r"--master[ =](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", "")):
         return found[1]
     for folder in _configuration_folders():

@@ -21,7 +21,7 @@ MIN_VERSION = 17
 FOLDERS = ("/usr/lib/jvm/*", "/usr/java/*", "/opt/java/*", "/opt/*jdk*", "/opt/*jre*")
 """The usual folders of Linux distributions and container images."""
 
-_ASK_SECONDS = 30
+_VERSION_SECONDS = 30
 
 
 class JavaMissingError(SparkSourceError):
@@ -77,22 +77,22 @@ def _version_of(home: str) -> int:
     try:
         # Every Java since 8 has this file; asking the program itself takes half a second.
         with open(os.path.join(home, "release"), encoding="utf-8", errors="replace") as file:
-            said = file.read()
+            release = file.read()
     except OSError:
-        said = _asked(command)
+        release = _java_version_output(command)
     # Java 8 calls itself 1.8.
-    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', said)
+    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', release)
     return int(found[1]) if found else 0
 
 
-def _asked(command: str) -> str:
+def _java_version_output(command: str) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - the program that was looked for
             [command, "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            timeout=_ASK_SECONDS,
+            timeout=_VERSION_SECONDS,
             encoding="utf-8",
             errors="replace",
         )

@@ -59,9 +59,9 @@ def session(
 ) -> SparkSession:
     """Get the session of this process, or create it.
 
-    ``master`` is ``local[*]`` unless said otherwise here or in Spark's own configuration; ``remote`` is the address
-    of a Spark Connect server (``sc://host:15002``), which needs no Java here. ``conf`` are settings by their names
-    in Spark: ``session(**{"spark.driver.memory": "4g"})``.
+    ``master`` defaults to that of Spark's own configuration, else to ``local[*]``; ``remote`` is the address of a
+    Spark Connect server (``sc://host:15002``), which needs no Java here. ``conf`` are settings by their names in
+    Spark: ``session(**{"spark.driver.memory": "4g"})``.
 
     Raises SparkSourceError.
     """
@@ -124,11 +124,11 @@ def _classic(app_name: str, given: Mapping[str, str], stderr: int | None) -> Spa
         settings = SparkConf(loadDefaults=False).setAll(list(given.items()))
         gateway = None if stderr is None else launch_gateway(settings, {"stderr": stderr})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway, conf=settings)
-    said = SparkConf()
-    defaults = _defaults(given.get("spark.master") or said.get("spark.master") or "local[*]")
+    configured = SparkConf()
+    defaults = _defaults(given.get("spark.master") or configured.get("spark.master") or "local[*]")
     builder = SparkSession.builder.appName(app_name)
     for name, value in defaults.items():
-        if not said.contains(name):
+        if not configured.contains(name):
             builder = builder.config(name, value)
     if not sys.stderr.isatty():
         # A progress bar set by the user cannot be distinguished from the default of spark-submit.

@@ -57,17 +57,17 @@ T = TypeVar("T")
 log = logging.getLogger("orbitmq.spark")
 
 UNKNOWN_TOPIC_RETRIES = 6
-"""A topic that nobody ever heard of never will be there, or its brokers are being started: six seconds tell."""
+"""An unknown topic does not exist, or its brokers are starting: after this many retries, six seconds, it fails."""
 
 MAX_CONNECTIONS = 8
 """Of one process to different clusters, or with different options. Others that no task uses are closed."""
 
 _FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 3.0
+_MAX_PAUSE = 3.0
 _FOREVER = str((1 << 63) - 1)
 _UNIQUE_KEY = names.UNIQUE_KEY.encode()
 _MARK = MARK.encode()
-_PARKED = (SCHEDULE_TOPIC, TIMER_TOPIC)
+_DEFERRED_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 """Where a message waits that is to arrive later; it is found there until then."""
 
 
@@ -93,7 +93,7 @@ class SinkConnection:
     """A cluster for writing tasks, one per process and set of options; see ``connected``."""
 
     def __init__(self, options: SinkOptions) -> None:
-        """Reaches nobody yet."""
+        """Connects to nothing yet."""
         self._options = options
         self.users = 0
         """Tasks that use it now."""
@@ -166,7 +166,7 @@ class SinkConnection:
             most = min(most, UNKNOWN_TOPIC_RETRIES)
         if failures > most or is_over:
             raise error
-        seconds = min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
+        seconds = min(_FIRST_PAUSE * 2 ** (failures - 1), _MAX_PAUSE)
         log.warning(
             "attempt %d to write to %s failed, the next one is in %.1f s: %s", failures, topic, seconds, error
         )
@@ -184,30 +184,30 @@ class SinkConnection:
         return (await self._sender.send(outgoing, publish_info, target, began, deadline)).status
 
     async def is_written(self, topic: str, wanted: Wanted, is_over: Callable[[], bool]) -> bool:
-        """Whether some broker of a topic has what is looked for. Raises SparkSourceError if one cannot be asked.
+        """True if a broker of the topic has the wanted chunk. Raises SparkSourceError if one cannot be queried.
 
-        ``is_over`` says whether it is worth asking again.
+        Retries until ``is_over`` returns true.
         """
         failures = 0
         while True:
             try:
                 publish_info = await self.publish_info(topic)
-                places = (publish_info.wire_topic, *(_PARKED if wanted.is_delayed else ()))
-                asked = [
+                places = (publish_info.wire_topic, *(_DEFERRED_TOPICS if wanted.is_delayed else ()))
+                queries = [
                     self._has(broker, address, place, wanted)
                     for broker, address in self._addresses(publish_info).items()
                     for place in places
                 ]
-                return any(await asyncio.gather(*asked))
+                return any(await asyncio.gather(*queries))
             except (OrbitMQError, RemotingError) as error:
                 failures += 1
                 why = SparkSourceError(
-                    f"what an earlier attempt wrote to {topic!r} cannot be asked for: {error} "
-                    "(idempotent=false writes without asking, perhaps twice)"
+                    f"cannot check what an earlier attempt wrote to {topic!r}: {error} "
+                    "(idempotent=false writes without this check, perhaps twice)"
                 )
                 why.__cause__ = error
-                said = error if isinstance(error, NoRouteError | NoNameServerError) else why
-                await self.pause(said, failures, topic, is_over=is_over())
+                cause = error if isinstance(error, NoRouteError | NoNameServerError) else why
+                await self.pause(cause, failures, topic, is_over=is_over())
 
     def _addresses(self, publish_info: TopicPublishInfo) -> dict[str, str]:
         """One replica of each broker of a topic: the master, or another where there is none at present."""
@@ -222,7 +222,7 @@ class SinkConnection:
         return False
 
     async def _ask(self, address: str, topic: str, wanted: Wanted) -> list[Record]:
-        """What a broker finds by its index."""
+        """The matching records in a broker's index."""
         fields = {
             "topic": topic,
             "key": wanted.unique_key,
@@ -243,7 +243,7 @@ class SinkConnection:
         return [record for record in iter_records(answer.body or b"") if wanted.is_it(record.properties)]
 
     async def _is_whole(self, broker: str, topic: str, last: Record, wanted: Wanted) -> bool:
-        """Whether the messages before the last one of a batch are there too, by reading them.
+        """True if the messages before the last one of a batch are stored too. Reads them.
 
         A broker that lost its power may come back with holes where pages were not written.
         """

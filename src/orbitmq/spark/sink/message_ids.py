@@ -2,7 +2,7 @@
 
 A chunk is known by a digest of the write (a streaming query and its batch, or a batch job), the partition, its
 place among the chunks of the task, where it goes, and *what is in it*. The last is what makes skipping safe: a task
-whose rows come in another order, or otherwise cut, has other chunks, which nobody has written yet.
+whose rows come in another order, or split differently, has other chunks, which are not written yet.
 
 A message's id (``UNIQ_KEY``) has the form of a Java client's: ten bytes of that digest, four of zero where Java
 keeps the time, and two for the place of the row in its chunk, as 32 characters of upper-case hex.

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 LOOK_AHEAD = 16
-"""No attempt of a task is ever further than so many chunks ahead of the oldest one without an answer.
+"""Maximum distance, in chunks, of an attempt of a task from its oldest chunk without an answer.
 
-The next attempt relies on it to know how far it has to ask what was written. So this is no option, and the option
-for chunks in flight, which may differ between two runs of a query, stays below it.
+The next attempt has to check that many chunks for what was written. So this is a constant, and the option for
+chunks in flight, which may differ between two runs of a query, stays below it.
 """
 
 MAX_ROWS = 1 << 16
@@ -59,32 +59,32 @@ class SinkOptions:
     max_message_size: int = 4 << 20
     compress: Compression | None = None
     idempotent: bool = True
-    """Whether a task asks first what an earlier attempt of it has written."""
+    """True if a task first checks what an earlier attempt of it has written."""
     write_id: str | None = None
-    """What a batch write is known by, if it is to be known again when the whole job runs a second time."""
+    """The id of a batch write, by which a second run of the whole job finds what the first one wrote."""
     keep_queue: bool | None = None
-    """Whether ``queue_id`` and ``broker`` say where a row goes; if not said, unless the rows come from a topic."""
+    """True if ``queue_id`` and ``broker`` choose the queue of a row. None: unless the rows come from a topic."""
     ignore_extra_columns: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
-        """The options as somebody gave them to a DataFrameWriter. Raises OptionError, which names the option."""
-        asked = OptionReader(options, WRITING, "writing to topics", ADDED_BY_SPARK)
+        """Parse the options of a DataFrameWriter. Raises OptionError, which names the option."""
+        reader = OptionReader(options, WRITING, "writing to topics", ADDED_BY_SPARK)
         made = cls(
-            name_servers=_name_servers(asked.text("nameserver")),
-            topic=_checked(asked, "topic", check_topic_of_rows),
-            producer_group=_checked(asked, "producerGroup", check_producer_group) or DEFAULT_GROUP,
-            batch_bytes=asked.size("batchBytes", 1 << 20),
-            batch_rows=_whole(asked, "batchRows", 4096, 1, MAX_ROWS),
-            max_in_flight=_whole(asked, "maxInFlight", 4, 1, LOOK_AHEAD),
-            send_timeout=_whole(asked, "sendTimeoutMs", 10_000, 1, 86_400_000) / 1000,
-            retries=_whole(asked, "retries", 15, 0, 10_000),
-            max_message_size=asked.size("maxMessageSize", 4 << 20),
-            compress=_compression(asked),
-            idempotent=asked.boolean("idempotent", True),
-            write_id=asked.text("writeId"),
-            keep_queue=asked.boolean("keepQueue", False) if asked.has("keepQueue") else None,
-            ignore_extra_columns=asked.boolean("ignoreExtraColumns", False),
+            name_servers=_name_servers(reader.text("nameserver")),
+            topic=_checked(reader, "topic", check_topic_of_rows),
+            producer_group=_checked(reader, "producerGroup", check_producer_group) or DEFAULT_GROUP,
+            batch_bytes=reader.size("batchBytes", 1 << 20),
+            batch_rows=_whole(reader, "batchRows", 4096, 1, MAX_ROWS),
+            max_in_flight=_whole(reader, "maxInFlight", 4, 1, LOOK_AHEAD),
+            send_timeout=_whole(reader, "sendTimeoutMs", 10_000, 1, 86_400_000) / 1000,
+            retries=_whole(reader, "retries", 15, 0, 10_000),
+            max_message_size=reader.size("maxMessageSize", 4 << 20),
+            compress=_compression(reader),
+            idempotent=reader.boolean("idempotent", True),
+            write_id=reader.text("writeId"),
+            keep_queue=reader.boolean("keepQueue", False) if reader.has("keepQueue") else None,
+            ignore_extra_columns=reader.boolean("ignoreExtraColumns", False),
         )
         for name, size in (("batchBytes", made.batch_bytes), ("maxMessageSize", made.max_message_size)):
             if not MIN_BYTES <= size <= MAX_BYTES:
@@ -104,8 +104,8 @@ def check_topic_of_rows(topic: str) -> None:
         raise InvalidMessageError(f"{topic!r} is the retry topic of a group: only its consumers write there")
 
 
-def _checked(asked: OptionReader, name: str, check: Callable[[str], None]) -> str | None:
-    text = asked.text(name)
+def _checked(reader: OptionReader, name: str, check: Callable[[str], None]) -> str | None:
+    text = reader.text(name)
     if text is not None:
         try:
             check(text)
@@ -123,15 +123,15 @@ def _name_servers(given: str | None) -> tuple[str, ...]:
         ) from None
 
 
-def _compression(asked: OptionReader) -> Compression | None:
-    kind = asked.one_of("compress", ("false", "true", *(kind.name.lower() for kind in Compression)))
+def _compression(reader: OptionReader) -> Compression | None:
+    kind = reader.one_of("compress", ("false", "true", *(kind.name.lower() for kind in Compression)))
     if kind in {None, "false"}:
         return None
     return Compression.ZLIB if kind == "true" else Compression[(kind or "").upper()]
 
 
-def _whole(asked: OptionReader, name: str, default: int, least: int, most: int) -> int:
-    text = asked.text(name)
+def _whole(reader: OptionReader, name: str, default: int, least: int, most: int) -> int:
+    text = reader.text(name)
     if text is None:
         return default
     if not text.isdecimal() or len(text) > 9 or not least <= int(text) <= most:

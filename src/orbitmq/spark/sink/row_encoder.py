@@ -1,8 +1,7 @@
 """Encoding of Arrow batches as messages: checked bodies and properties in wire format, column by column.
 
-Variable parts are joined by Arrow's own kernels, which also lay the results side by side in memory, as the body of
-a batch request has them. Of each row the properties begin with its id, of which the place is kept by zeros until
-the chunk is known (``sink_chunks``).
+Arrow's compute functions join the variable parts and lay the results side by side in memory, as in the body of a
+batch request. The properties of each row begin with its id, which is zeros until the chunk is known (``chunker``).
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class RowEncoder:
     def __init__(self, columns: SinkColumns, options: SinkOptions) -> None:
         self._columns = columns
         self._options = options
-        # What a column says is not said a second time by the map.
+        # A property that has a column is not taken from the map as well.
         kept = {name for name, column in ((names.TAGS, "tags"), (names.KEYS, "keys")) if column not in columns}
         dropped = _NOT_COPIED - kept | ({names.SHARDING_KEY} if "sharding_key" in columns else set())
         self._dropped = pa.array(sorted(name.encode() for name in dropped), pa.binary())
@@ -111,7 +110,7 @@ class RowEncoder:
         if sharding is not None and sharding.null_count == len(sharding):
             sharding = None
         if len(parts) == 1:
-            # One value for all rows, which the kernel would give back as one value.
+            # One value for all rows, which Arrow would return as one value.
             parts.append(pa.array(np.zeros(0), pa.binary()) if not len(batch) else _nothing(len(batch)))
         properties = pc.binary_join_element_wise(*parts, _EMPTY)
         _check_size(properties, MAX_PROPERTIES_SIZE - MARK_SIZE, at, "properties", "properties have")

@@ -9,7 +9,7 @@ again does not write a second time what an earlier attempt has written:
 * An attempt asks the topic's brokers for the last message of each of its first chunks, and reads the others of it
   where it is found, for a broker that lost its power may come back with a part of a chunk. What is there as a whole
   was written before and is skipped. It asks on while chunks could be there: so many after the first missing one.
-* When no answer comes to a request, it is asked for as well before it is sent again.
+* A request without an answer is looked up in the same way before it is sent again.
 
 A streaming query is known by its id and its batch by its number, both of which a restart keeps; a batch write by
 an id made for it, or by the option ``writeId``, with which a whole job may be run again. What is in a chunk is part
@@ -17,9 +17,9 @@ of its id, so rows that come in another order, as they may after a shuffle, are 
 then, as with ``idempotent=false``, each row is written at least once.
 
 What may still be written twice: rows of two attempts that run at the same time (speculative execution, a task that
-was given up and goes on); a request that is stored only after it was asked for; what a broker kept of a chunk of
-which it lost the rest with its power; and what is on a broker that has left the route and cannot be asked. Such
-messages have the same ids, by which ``orbitmq.spark.deduplicated`` or any reader can tell them.
+was given up and still runs); a request that is stored only after it was looked up; the rest of a chunk that a
+broker lost in part in a power failure; and messages on a broker that has left the route and cannot be queried.
+Such messages have the same ids, by which ``orbitmq.spark.deduplicated`` or any reader can drop duplicates.
 """
 
 from __future__ import annotations

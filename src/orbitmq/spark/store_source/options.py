@@ -49,23 +49,23 @@ class StoreOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoreOptions:
         """Raises OptionError, which names the option."""
-        asked = OptionReader(options, READING, "reading a store")
-        if asked.has("topic") and asked.has("topics"):
+        reader = OptionReader(options, READING, "reading a store")
+        if reader.has("topic") and reader.has("topics"):
             raise OptionError("topic and topics are both given: they mean the same")
-        topics = asked.names("topic") or asked.names("topics")
+        topics = reader.names("topic") or reader.names("topics")
         made = cls(
-            path=_path(asked.text("path")),
+            path=_path(reader.text("path")),
             topics=frozenset(topics) or None,
-            keys=frozenset(asked.names("keys")) or None,
-            starting_ms=_time(asked, "startingTimestamp"),
-            ending_ms=_time(asked, "endingTimestamp"),
-            columns=_columns(asked),
-            include_system_topics=asked.boolean("includeSystemTopics", False),
-            broker=asked.text("broker"),
-            split_size=asked.size("splitSize", DEFAULT_SPLIT),
-            check_crc=asked.boolean("checkCrc", True),
-            fail_on_damage=asked.boolean("failOnDamage", True),
-            push_filters=push_filters(asked),
+            keys=frozenset(reader.names("keys")) or None,
+            starting_ms=_time(reader, "startingTimestamp"),
+            ending_ms=_time(reader, "endingTimestamp"),
+            columns=_columns(reader),
+            include_system_topics=reader.boolean("includeSystemTopics", False),
+            broker=reader.text("broker"),
+            split_size=reader.size("splitSize", DEFAULT_SPLIT),
+            check_crc=reader.boolean("checkCrc", True),
+            fail_on_damage=reader.boolean("failOnDamage", True),
+            push_filters=push_filters(reader),
         )
         if made.starting_ms is not None and made.ending_ms is not None and made.starting_ms > made.ending_ms:
             raise OptionError(
@@ -92,14 +92,14 @@ def _path(given: str | None) -> str:
     return given
 
 
-def _time(asked: OptionReader, name: str) -> int | None:
-    text = asked.text(name)
+def _time(reader: OptionReader, name: str) -> int | None:
+    text = reader.text(name)
     return None if text is None else milliseconds(name, text)
 
 
-def _columns(asked: OptionReader) -> tuple[str, ...]:
-    given = asked.text("columns")
+def _columns(reader: OptionReader) -> tuple[str, ...]:
+    given = reader.text("columns")
     if given is not None:
         return tuple(column_names(given))
-    has_properties = asked.boolean("includeProperties", True)
+    has_properties = reader.boolean("includeProperties", True)
     return tuple(name for name in COLUMNS if name != "properties" or has_properties)

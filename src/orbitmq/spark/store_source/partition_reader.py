@@ -125,7 +125,7 @@ class StoreLogReader:
             try:
                 intact[number] = len(self._intact(files, one)) and len(taken_apart(one)) > 0
             except ProtocolError as error:
-                self._met(_named(files, one.physical_offset, f"is no batch: {error}"))
+                self._met(_named(files, one.physical_offset, f"is not a batch: {error}"))
                 intact[number] = False
         return taken_apart(_taken(records, intact))
 
@@ -159,14 +159,14 @@ def _taken(records: RecordColumns, mask: Flags) -> RecordColumns:
     return records if bool(mask.all()) else records.take(mask)
 
 
-def _gathered(pieces: Iterator[RecordColumns]) -> Iterator[RecordColumns]:
+def _gathered(batches: Iterator[RecordColumns]) -> Iterator[RecordColumns]:
     """Joins records until they fill a batch: few records of a log may match."""
     some: list[RecordColumns] = []
     rows = size = 0
-    for piece in pieces:
-        some.append(piece)
-        rows += len(piece)
-        size += int(piece.size.sum())
+    for batch in batches:
+        some.append(batch)
+        rows += len(batch)
+        size += int(batch.size.sum())
         if rows >= BATCH_ROWS // 2 or size >= BATCH_BYTES // 2:
             yield _joined(some)
             some, rows, size = [], 0, 0

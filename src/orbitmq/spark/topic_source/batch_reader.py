@@ -58,7 +58,7 @@ class TopicBatchReader(DataSourceReader):
             sum(one.end - one.start for one in ranges),
             len({one.queue for one in ranges}),
             len(ranges),
-            self._reading.asked,
+            self._reading.expression_text,
             self._row_filter,
         )
         return [InputPartition(one) for one in ranges]

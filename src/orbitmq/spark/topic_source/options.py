@@ -137,51 +137,51 @@ class SourceOptions:
                 f"load({path!r}) is not possible: a topic is read with .option('subscribe', topic).load(), a store "
                 "directory with format('orbitmq-store')"
             )
-        asked = OptionReader(options, READING, "reading topics", IGNORED)
-        tags, sql = asked.text("tags"), asked.text("sql92")
+        reader = OptionReader(options, READING, "reading topics", IGNORED)
+        tags, sql = reader.text("tags"), reader.text("sql92")
         if tags is not None and sql is not None:
             raise OptionError("tags and sql92 are both given: use one of them")
-        body_format = asked.one_of("bodyFormat", FORMATS)
+        body_format = reader.one_of("bodyFormat", FORMATS)
         made = cls(
-            given=asked.given,
-            nameserver=_nameserver(asked.text("nameserver")),
-            subscribed=_subscribed(asked),
-            starting=_where(asked, "starting"),
-            ending=_where(asked, "ending"),
-            late_start=asked.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) or "error",
-            max_offsets=asked.whole("maxOffsetsPerTrigger", 1),
-            min_offsets=asked.whole("minOffsetsPerTrigger", 1),
-            max_trigger_delay=duration("maxTriggerDelay", asked.text("maxTriggerDelay") or "15m"),
-            min_partitions=asked.whole("minPartitions", 1),
-            max_records_per_partition=asked.whole("maxRecordsPerPartition", 1),
-            fail_on_data_loss=asked.boolean("failOnDataLoss", True),
-            group=_group(asked.text("groupId")),
-            include_properties=asked.boolean("includeProperties", True),
-            columns=_columns(asked),
+            given=reader.given,
+            nameserver=_nameserver(reader.text("nameserver")),
+            subscribed=_subscribed(reader),
+            starting=_where(reader, "starting"),
+            ending=_where(reader, "ending"),
+            late_start=reader.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) or "error",
+            max_offsets=reader.whole("maxOffsetsPerTrigger", 1),
+            min_offsets=reader.whole("minOffsetsPerTrigger", 1),
+            max_trigger_delay=duration("maxTriggerDelay", reader.text("maxTriggerDelay") or "15m"),
+            min_partitions=reader.whole("minPartitions", 1),
+            max_records_per_partition=reader.whole("maxRecordsPerPartition", 1),
+            fail_on_data_loss=reader.boolean("failOnDataLoss", True),
+            group=_group(reader.text("groupId")),
+            include_properties=reader.boolean("includeProperties", True),
+            columns=_columns(reader),
             expression=sql or tags or "*",
             expression_type=TAG if sql is None else SQL92,
             tags=_tags(tags),
-            keys=frozenset(asked.names("keys")) or None,
+            keys=frozenset(reader.names("keys")) or None,
             body_format=body_format,
-            mode=asked.one_of("mode", MODES) or MODES[0],
-            retry_seconds=asked.number("retrySeconds", DEFAULT_RETRY_SECONDS),
-            push_filters=push_filters(asked),
-            poll_seconds=(asked.whole("pollMillis", 0) or 0) / 1000
-            if asked.has("pollMillis")
+            mode=reader.one_of("mode", MODES) or MODES[0],
+            retry_seconds=reader.number("retrySeconds", DEFAULT_RETRY_SECONDS),
+            push_filters=push_filters(reader),
+            poll_seconds=(reader.whole("pollMillis", 0) or 0) / 1000
+            if reader.has("pollMillis")
             else DEFAULT_POLL_MS / 1000,
         )
         _check_sql(sql)
-        made._check_together(asked)
+        made._check_together(reader)
         return made
 
-    def _check_together(self, asked: OptionReader) -> None:
+    def _check_together(self, reader: OptionReader) -> None:
         if self.min_offsets is not None and self.max_offsets is not None and self.min_offsets > self.max_offsets:
             raise OptionError(
                 f"minOffsetsPerTrigger={self.min_offsets} is more than maxOffsetsPerTrigger={self.max_offsets}"
             )
-        if asked.has("maxTriggerDelay") and self.min_offsets is None:
+        if reader.has("maxTriggerDelay") and self.min_offsets is None:
             raise OptionError("maxTriggerDelay limits the wait of minOffsetsPerTrigger: give that option as well")
-        if self.body_format is None and (lost := [name for name in BODY_OPTIONS if asked.has(name)]):
+        if self.body_format is None and (lost := [name for name in BODY_OPTIONS if reader.has(name)]):
             raise OptionError(f"{lost[0]} needs bodyFormat: give that option as well")
         if self.columns is not None and self.body_format not in {None, "string"}:
             raise OptionError(
@@ -224,9 +224,9 @@ def _nameserver(given: str | None) -> str:
         ) from None
 
 
-def _subscribed(asked: OptionReader) -> Subscribed:
-    ways = [name for name in ("subscribe", "subscribePattern", "assign") if asked.has(name)]
-    if not ways and asked.has("topic"):
+def _subscribed(reader: OptionReader) -> Subscribed:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if reader.has(name)]
+    if not ways and reader.has("topic"):
         # The name of the sink option, so that one set of options reads and writes.
         ways = ["topic"]
     if len(ways) != 1:
@@ -234,11 +234,11 @@ def _subscribed(asked: OptionReader) -> Subscribed:
         raise OptionError(f"one of subscribe, subscribePattern and assign says what to read: {given}")
     (way,) = ways
     if way in {"subscribe", "topic"}:
-        topics = asked.names(way)
+        topics = reader.names(way)
         for topic in topics:
             _check_topic(way, topic)
         return Subscribed(topics)
-    text = asked.text(way) or ""
+    text = reader.text(way) or ""
     if way == "subscribePattern":
         try:
             re.compile(text)
@@ -278,15 +278,15 @@ def _numbers(topic: str, value: object) -> frozenset[int]:
     return frozenset(value)
 
 
-def _where(asked: OptionReader, side: str) -> Where | None:
+def _where(reader: OptionReader, side: str) -> Where | None:
     """The first of: a time for all queues, times by queue, offsets."""
-    if text := asked.text(f"{side}Timestamp"):
+    if text := reader.text(f"{side}Timestamp"):
         return Moment(milliseconds(f"{side}Timestamp", text))
     option = f"{side}OffsetsByTimestamp"
-    if text := asked.text(option):
+    if text := reader.text(option):
         return PerQueue.of(option, text, is_time=True)
     option = f"{side}Offsets"
-    text = asked.text(option)
+    text = reader.text(option)
     if text is None:
         return None
     if text.lower() in {edge.value for edge in QueueEdge}:
@@ -296,8 +296,8 @@ def _where(asked: OptionReader, side: str) -> Where | None:
     return moment_of(option, text)
 
 
-def _columns(asked: OptionReader) -> tuple[str, ...] | None:
-    text = asked.text("columns")
+def _columns(reader: OptionReader) -> tuple[str, ...] | None:
+    text = reader.text("columns")
     if text is None:
         return None
     try:

@@ -58,10 +58,10 @@ class QueueRangeReader:
     @property
     def wanted_tags(self) -> frozenset[str] | None:
         """The tags that messages must have; None for any."""
-        asked, chosen = self.options.tags, self.row_filter.choice("tags")
-        if asked is None or chosen is None:
-            return chosen if asked is None else asked
-        return asked & chosen
+        subscribed, chosen = self.options.tags, self.row_filter.choice("tags")
+        if subscribed is None or chosen is None:
+            return chosen if subscribed is None else subscribed
+        return subscribed & chosen
 
     @property
     def expression(self) -> str:
@@ -74,7 +74,7 @@ class QueueRangeReader:
         return " || ".join(sorted(tags))
 
     @property
-    def asked(self) -> str:
+    def expression_text(self) -> str:
         """The expression for log lines."""
         expression = self.expression
         return "everything" if expression == "*" else f"{self.options.expression_type} {expression}"
@@ -98,7 +98,7 @@ class QueueRangeReader:
                     yield batch
         log.info(
             "%s: %d messages of the offsets %d to %d, %d bytes for %s; %d rows of them",
-            described([queue]), messages, of.start, of.end - 1, size, self.asked, given,
+            described([queue]), messages, of.start, of.end - 1, size, self.expression_text, given,
         )  # fmt: skip
 
     def _checks(self) -> RowFilter:

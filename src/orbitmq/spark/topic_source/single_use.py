@@ -1,8 +1,8 @@
 """The guard of ``pushFilters=once``: a DataFrame that was read with filters is refused in a second query.
 
 Spark plans the reads of a DataFrame once, with the filters of its first use. A second query would get the rows that
-those filters left, and Python is not asked when it is planned. So its tasks find out: each task knows the number of
-its query, and a file per plan on each machine has the number of the query that the plan was made for.
+those filters left, and planning it calls no Python. So its tasks check: each task knows the number of its query,
+and a file per plan on each machine has the number of the query that the plan was made for.
 """
 
 from __future__ import annotations

@@ -168,13 +168,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         queue, what = min(new.items())
         others = f", nor are {len(new) - 1} more as they were" if len(new) > 1 else ""
-        said = f"{described([queue])} {what}{others}, and that for {self._options.retry_seconds:g} s"
+        reason = f"{described([queue])} {what}{others}, and that for {self._options.retry_seconds:g} s"
         if self._options.fail_on_data_loss:
             raise DataLossError(
-                f"{said}: its topic was deleted or recreated, or its broker is down; with failOnDataLoss=false a "
+                f"{reason}: its topic was deleted or recreated, or its broker is down; with failOnDataLoss=false a "
                 "query goes on with what is left"
             )
-        log.warning("stream: queue missing, continuing without it: %s", said)
+        log.warning("stream: queue missing, continuing without it: %s", reason)
         self._reported |= new.keys()
 
     def _to_read(self, at: Position, bounds: Mapping[MessageQueue, Bounds]) -> tuple[Offsets, Offsets]:
@@ -203,10 +203,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begins, ends
 
     def _lose(self, queue: MessageQueue, first: int, left: int) -> None:
-        said = f"the offsets {first} to {left - 1} of {described([queue])} were deleted before they were read"
+        reason = f"the offsets {first} to {left - 1} of {described([queue])} were deleted before they were read"
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{said}; with failOnDataLoss=false a query goes on with what is left")
-        log.warning("stream: messages expired, skipping them: %s", said)
+            raise DataLossError(f"{reason}; with failOnDataLoss=false a query goes on with what is left")
+        log.warning("stream: messages expired, skipping them: %s", reason)
 
     def _limited(self, begins: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets | None:
         """The ends within the limit; None if there are too few messages for a batch."""
@@ -246,7 +246,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sum(one.end - one.start for one in ranges),
             len({one.queue for one in ranges}),
             len(ranges),
-            self._reading.asked,
+            self._reading.expression_text,
         )
         return [InputPartition(one) for one in ranges]
 

@@ -16,7 +16,7 @@ from orbitmq.spark.pipelines.archive import plan as archive_planning
 from orbitmq.spark.pipelines.archive.directory import Archive, ArchivedFile, ArchiveError, Segment
 from orbitmq.spark.pipelines.archive.job import ArchiveJob
 from orbitmq.spark.pipelines.archive.lock import locked
-from orbitmq.spark.pipelines.archive.plan import begun_anew, plan, refuse_begun_anew, waiting
+from orbitmq.spark.pipelines.archive.plan import plan, recreated_queues, refuse_recreated, waiting
 from orbitmq.spark.pipelines.archive.verify import in_words, missing_of, written_files
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ def test_a_segment_has_the_fullest_of_very_many_queues(monkeypatch: pytest.Monke
 
 def test_a_queue_that_is_shorter_than_its_archive_has_begun_anew() -> None:
     ends, bounds = {ONE: 10, TWO: 10}, {ONE: Bounds(0, 3), TWO: Bounds(0, 10)}
-    assert begun_anew(ends, bounds) == {ONE}
+    assert recreated_queues(ends, bounds) == {ONE}
     with pytest.raises(ArchiveError, match="queue 0 of 'orders' on broker-a is archived up to 10 but ends at 3"):
-        refuse_begun_anew(begun_anew(ends, bounds), ends, bounds)
+        refuse_recreated(recreated_queues(ends, bounds), ends, bounds)
 
 
 def test_what_waits_is_between_the_archive_and_the_targets() -> None:
@@ -154,7 +154,7 @@ def test_an_offset_that_is_there_twice_is_a_fault(tmp_path: Path) -> None:
 
 def test_a_queue_that_nobody_asked_for_is_a_fault(tmp_path: Path) -> None:
     write(tmp_path, "topic=orders/day=2026-11-16/a.parquet", [("broker-a", 0, 0)])
-    with pytest.raises(ArchiveError, match="which nobody asked for"):
+    with pytest.raises(ArchiveError, match="is not part of this segment"):
         missing_of({TWO: (0, 1)}, files_of(tmp_path))
 
 
@@ -190,7 +190,7 @@ def test_a_segment_survives_its_file() -> None:
         {ONE: (1, 9), FAR: (0, 2)},
         (ArchivedFile("topic=orders/day=2026-11-16/segment-00000003-0.parquet", "orders", "2026-11-16", 8, 100),),
         missing={ONE: ((2, 4), (6, 7))},
-        anew=frozenset({FAR}),
+        recreated=frozenset({FAR}),
     )
     assert Segment.from_json(given.to_json()) == given
 
@@ -207,7 +207,7 @@ def test_ranges_lie_end_to_end_or_the_archive_is_damaged(tmp_path: Path, start: 
 def test_a_queue_that_began_anew_ends_where_its_new_part_does(tmp_path: Path) -> None:
     archive = made(tmp_path)
     archive.add(segment(1, 0, 10))
-    archive.add(segment(2, 0, 3, anew=frozenset({ONE})))
+    archive.add(segment(2, 0, 3, recreated=frozenset({ONE})))
     archive.add(segment(3, 3, 4))
     assert archive.ranges() == {ONE: (0, 4)}
 
@@ -245,7 +245,7 @@ def test_an_announcement_that_was_torn_is_forgotten(tmp_path: Path) -> None:
 def test_a_segment_that_somebody_else_has_added_is_not_replaced(tmp_path: Path) -> None:
     archive = made(tmp_path)
     archive.add(segment(1, 0, 10))
-    with pytest.raises(ArchiveError, match="somebody else adds to the archive"):
+    with pytest.raises(ArchiveError, match="another process is adding to the archive"):
         archive.add(segment(1, 0, 12))
     assert archive.ends() == {ONE: 10}
 

@@ -15,7 +15,7 @@ from orbitmq.spark.pipelines.audit import tables
 from orbitmq.spark.pipelines.audit.checks.lost import NEVER_STORED, NOT_IN_ARCHIVE, complete_since
 from orbitmq.spark.pipelines.audit.plan import AuditPlan, make_plan
 from orbitmq.spark.pipelines.audit.queue_stats import QueueStats, with_holes
-from orbitmq.spark.pipelines.audit.report import SHOWN, Report, page
+from orbitmq.spark.pipelines.audit.report import MAX_ROWS, Report, page
 from orbitmq.spark.pipelines.audit.request import AuditRequest, milliseconds_of
 from orbitmq.spark.pipelines.audit.summary import MAX_SENTENCES, summary_of
 from orbitmq.spark.pipelines.audit.tables import Check, Table
@@ -245,9 +245,9 @@ def test_names_cannot_break_a_page() -> None:
 
 
 def test_a_page_shows_the_first_rows_and_says_where_all_are() -> None:
-    rows = [lost_row(first_offset=number) for number in range(SHOWN + 1)]
+    rows = [lost_row(first_offset=number) for number in range(MAX_ROWS + 1)]
     text = page(report_of(rows))
-    assert text.count("<tr><td") == SHOWN
+    assert text.count("<tr><td") == MAX_ROWS
     assert "… and 1 row more, in lost." in text
 
 

@@ -53,7 +53,7 @@ def test_a_project_is_made_only_where_nothing_is(project: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("name: shop\n", ":1: 'storage' is missing, or is no text"),
+        ("name: shop\n", ":1: 'storage' is missing, or is not text"),
         ("name: shop\nstorage: here\n", ":2: storage is an absolute URI, such as file:///var/lib/pipeline"),
         ("name: [1\n", ":2: this is not YAML: "),
         ("- 1\n", ":1: a spec is a table of name, storage"),

@@ -129,7 +129,7 @@ def test_a_clock_that_went_back_is_noticed_within_a_segment_and_between_two(arch
 
 def test_a_queue_that_began_anew_goes_on_behind_its_first_life(archive: Archive) -> None:
     add_segment(archive, ONE, [START_MS, START_MS + 1, START_MS + 2])
-    add_segment(archive, ONE, [START_MS + 3, START_MS + 4], anew=True)
+    add_segment(archive, ONE, [START_MS + 3, START_MS + 4], recreated=True)
     parts = parts_of(archive.segments(), request())
     assert [(len(part.files), part.life(ONE)) for part in parts] == [(1, 0), (1, 1)]
     of = found(archive, request())
@@ -231,7 +231,7 @@ def test_what_the_target_has_got_since_is_read() -> None:
 def test_a_target_that_lost_its_messages_cannot_tell_what_was_written() -> None:
     with pytest.raises(PipelineError, match="has nothing before 6 any more, and the replay 'r' began at 5"):
         to_read(state(), {FAR: Bounds(6, 9)})
-    with pytest.raises(PipelineError, match="it was made again"):
+    with pytest.raises(PipelineError, match="it was recreated"):
         to_read(state(), {FAR: Bounds(0, 4)})
 
 
@@ -246,7 +246,7 @@ def test_a_summary_says_how_fast_it_was_and_whether_that_is_enough(archive: Arch
     assert (facts["asked_rate"], facts["reached_rate"], facts["kept_up"]) == (50.0, 50.0, True)
     facts = summary_of(request(rate=100.0), state(), made, told).facts
     assert (facts["reached_rate"], facts["kept_up"]) == (50.0, False)
-    assert "came to 50% of what was asked" in facts["behind"]
+    assert "reached 50% of the requested rate" in facts["behind"]
     facts = summary_of(request(pace=5.0), state(), made, told).facts
     assert (facts["asked_pace"], facts["reached_pace"], facts["kept_up"]) == (5.0, 5.0, True)
     assert "kept_up" not in summary_of(request(), state(), made, told).facts

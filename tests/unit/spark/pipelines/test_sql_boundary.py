@@ -70,7 +70,7 @@ def test_a_queue_that_ends_before_its_archive_is_told_of() -> None:
 
 def test_a_queue_that_began_anew_goes_on_after_its_new_archive() -> None:
     seam = seam_of(
-        "orders", [segment(1, 0, 100), segment(2, 0, 10, anew=frozenset([QUEUE]))], {QUEUE: Bounds(0, 30)}
+        "orders", [segment(1, 0, 100), segment(2, 0, 10, recreated=frozenset([QUEUE]))], {QUEUE: Bounds(0, 30)}
     )
     assert seam.live == {QUEUE: [(10, 30)]}
     assert seam.warnings() == []

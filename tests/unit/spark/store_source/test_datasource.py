@@ -330,7 +330,7 @@ def test_a_batch_that_is_none_fails_the_query_or_is_left_out(tmp_path: Path) -> 
     broken = batch[:16] + (999).to_bytes(4, "big") + batch[20:]
     edit_log(tmp_path, at + 88, broken)
     edit_log(tmp_path, at + 8, body_crc(broken).to_bytes(4, "big"))
-    with pytest.raises(DamagedLogError, match=f"the record at offset {at} is no batch"):
+    with pytest.raises(DamagedLogError, match=f"the record at offset {at} is not a batch"):
         rows_of(tmp_path)
     rows = rows_of(tmp_path, failOnDamage="false")
     assert [(row["topic"], row["queue_offset"]) for row in rows] == [(TOPIC, 0), ("B", 0), ("B", 1), (TOPIC, 1)]
@@ -343,7 +343,7 @@ def test_records_of_an_earlier_life_behind_the_blank_are_no_rows(tmp_path: Path)
     first = rows_of(tmp_path, columns="msg_id,body")
     positions = [int(row["msg_id"][-16:], 16) for row in first if int(row["msg_id"][-16:], 16) < LOG_FILE]
     cut = positions[3]
-    # A longer blank, as if the file had been filled anew up to here, with the old records still behind it.
+    # A longer blank, as if the file had been filled recreated up to here, with the old records still behind it.
     data[cut : cut + 8] = (LOG_FILE - cut).to_bytes(4, "big") + bytes.fromhex("CBD43194")
     log.write_bytes(data)
     kept = [row["body"] for row in first if not cut <= int(row["msg_id"][-16:], 16) < LOG_FILE]

@@ -1,8 +1,8 @@
 """Offset commits of an archive: its ends, committed to an ordinary consumer group.
 
-Brokers keep what they do not know to be archived (``archiveGroup``). So what one of them could not be told is told
-again until it knows, and a run that ends by Ctrl-C or an error says before it goes what it has not said yet: the
-next run would say it too, but nobody knows when that comes.
+With ``archiveGroup``, brokers do not delete messages beyond these offsets. So a commit that a broker did not
+confirm is retried, and a run that ends by Ctrl-C or an error commits the rest before it exits: the next run would
+do so as well, but that may be days away.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orbitmq.spark.topic_source.options import SourceOptions
 
 LAST_SECONDS = 3.0
-"""How long brokers that do not answer are asked again by a run that ends: somebody waits for the end."""
+"""The time for the last commits of an interrupted run: a user is waiting for it to exit."""
 
 
 class Commits:
@@ -33,18 +33,18 @@ class Commits:
         self._group = group
         self._progress = progress
         self._known: dict[MessageQueue, int] = {}
-        """What brokers have been told, and have confirmed."""
+        """The offsets that brokers have confirmed."""
 
-    def tell(self, ends: Mapping[MessageQueue, int]) -> None:
+    def commit_new(self, ends: Mapping[MessageQueue, int]) -> None:
         """Commit those of the ends that brokers do not know yet. Raises OrbitMQError."""
         self._commit(self._cluster, self._news(ends))
 
-    def tell_all(self, ends: Mapping[MessageQueue, int]) -> None:
-        """Commit all: a broker that crashed may have forgotten what it was told. Raises OrbitMQError."""
+    def commit_all(self, ends: Mapping[MessageQueue, int]) -> None:
+        """Commit all: a broker that crashed may have lost earlier commits. Raises OrbitMQError."""
         self._commit(self._cluster, ends)
 
-    def tell_last(self, ends: Mapping[MessageQueue, int]) -> None:
-        """``tell`` where a run ends before its time, which may not take long. Raises OrbitMQError."""
+    def commit_last(self, ends: Mapping[MessageQueue, int]) -> None:
+        """``commit_new`` at the end of an interrupted run, within seconds. Raises OrbitMQError."""
         news = self._news(ends)
         if not news:
             return
@@ -73,10 +73,10 @@ class Commits:
                 raise
             topics = {queue.topic for queue in ends}
             if len(topics) == 1:
-                # Deleted a moment ago. If it is there again when queues are next looked at, it is told again.
+                # Deleted a moment ago. If it exists again at the next look at the queues, the commit is retried.
                 self._progress.say(f"what is archived could not be committed: {error}")
                 return
-            # Of the others nobody may be left behind.
+            # One deleted topic must not prevent the commits of the others.
             for topic in sorted(topics):
                 self._commit(cluster, {queue: end for queue, end in ends.items() if queue.topic == topic})
             return

@@ -6,9 +6,9 @@ written last and at once. What no segment names is not there; what ranges were a
 ranges of a queue lie end to end, so that nothing is in it twice. Readers that know nothing of segments see the same
 rows but for the moments in which one is being added.
 
-What is being added is said before it is done, in ``_orbitmq/adding-…``: files that an interrupted attempt has left
-are found by that and removed. Offsets of a range for which there was no message any more are ``missing`` from it. A
-queue that began anew, because its topic was deleted and made again, is archived from its new beginning on.
+A segment is announced in ``_orbitmq/adding-…`` before its files are written: the next run finds and removes the
+files of an interrupted attempt by that. Offsets of a range that had expired before they were read are its
+``missing`` ranges. A recreated queue (its topic was deleted and created again) is archived from its new start.
 
 Any place that pyarrow knows will do: a path, ``s3://…``, ``hdfs://…``.
 """
@@ -73,42 +73,42 @@ class Segment:
     written_ms: int = dataclasses.field(default_factory=lambda: round(time.time() * 1000))
     missing: Mapping[MessageQueue, tuple[Range, ...]] = dataclasses.field(default_factory=dict)
     """Those offsets of the ranges that no message was found for."""
-    anew: frozenset[MessageQueue] = frozenset()
-    """Queues whose offsets began anew with this segment."""
+    recreated: frozenset[MessageQueue] = frozenset()
+    """Queues that were deleted and created again before this segment; ``anew`` in the file."""
 
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
 
     def to_json(self) -> bytes:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "segment": self.number,
             "written": self.written_ms,
             "ranges": _nested(self.ranges),
             "files": [dataclasses.asdict(file) for file in self.files],
         }
         if self.missing:
-            told["missing"] = _nested(self.missing)
-        if self.anew:
-            told["anew"] = _nested(dict.fromkeys(self.anew, True))
-        return orjson.dumps(told, option=orjson.OPT_INDENT_2)
+            fields["missing"] = _nested(self.missing)
+        if self.recreated:
+            fields["anew"] = _nested(dict.fromkeys(self.recreated, True))
+        return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
 
     @classmethod
     def from_json(cls, data: bytes) -> Segment:
         """Raises ArchiveError."""
         try:
-            told: dict[str, Any] = orjson.loads(data)
-            ranges = {queue: _range(ends) for queue, ends in _flat(told["ranges"])}
-            missing = {queue: tuple(map(_range, some)) for queue, some in _flat(told.get("missing", {}))}
-            anew = frozenset(queue for queue, _ in _flat(told.get("anew", {})))
-            files = tuple(ArchivedFile(**file) for file in told["files"])
-            return cls(int(told["segment"]), ranges, files, int(told["written"]), missing, anew)
+            fields: dict[str, Any] = orjson.loads(data)
+            ranges = {queue: _range(ends) for queue, ends in _flat(fields["ranges"])}
+            missing = {queue: tuple(map(_range, some)) for queue, some in _flat(fields.get("missing", {}))}
+            recreated = frozenset(queue for queue, _ in _flat(fields.get("anew", {})))
+            files = tuple(ArchivedFile(**file) for file in fields["files"])
+            return cls(int(fields["segment"]), ranges, files, int(fields["written"]), missing, recreated)
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise ArchiveError(f"a segment of the archive is damaged: {error!r}") from error
 
 
 class Archive:
-    """One archive. What is read of it is read anew, for somebody may be adding to it."""
+    """One archive. Every call reads the directory again: another process may be adding to it."""
 
     def __init__(self, path: str) -> None:
         """Raises ArchiveError for a path that nothing can be at."""
@@ -188,7 +188,7 @@ class Archive:
         first_day: datetime.date | None = None,
         last_day: datetime.date | None = None,
     ) -> list[ArchivedFile]:
-        """The files of some topics and days; of all unless said otherwise."""
+        """The files of some topics and days; by default all."""
         wanted = None if topics is None else set(topics)
         return [
             file
@@ -228,11 +228,13 @@ class Archive:
     def add(self, segment: Segment) -> None:
         """Make a segment that was announced count, at once or not at all. Its files are there already.
 
-        Raises ArchiveError if somebody else has added one of that number, and OSError.
+        Raises ArchiveError if another process has added a segment of that number, and OSError.
         """
         final = self._segment_path(segment.number)
         if self.has(final):
-            raise ArchiveError(f"somebody else adds to the archive {self.path!r} as well: only one may at a time")
+            raise ArchiveError(
+                f"another process is adding to the archive {self.path!r}: only one run may add to it at a time"
+            )
         if not self.has(self._adding(segment.number)):
             self.announce(segment)
         self.files.move(self._adding(segment.number), final)
@@ -302,7 +304,7 @@ def _joined(segments: Iterable[Segment]) -> dict[MessageQueue, Range]:
     for segment in segments:
         for queue, (start, end) in segment.ranges.items():
             begun, ended = found.get(queue, (start, start))
-            if queue in segment.anew:
+            if queue in segment.recreated:
                 begun = ended = start
             if start != ended:
                 raise ArchiveError(

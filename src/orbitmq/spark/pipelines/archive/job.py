@@ -18,7 +18,7 @@ from orbitmq.spark.pipelines.archive.commits import Commits
 from orbitmq.spark.pipelines.archive.defaults import ARCHIVE_GROUP, EVERY_SECONDS, MAX_MESSAGES, RETRY_SECONDS
 from orbitmq.spark.pipelines.archive.directory import Archive, ArchiveError, Segment
 from orbitmq.spark.pipelines.archive.lock import locked
-from orbitmq.spark.pipelines.archive.plan import begun_anew, plan, refuse_begun_anew, waiting
+from orbitmq.spark.pipelines.archive.plan import plan, recreated_queues, refuse_recreated, waiting
 from orbitmq.spark.pipelines.archive.verify import in_words
 from orbitmq.spark.pipelines.archive.writer import lost_sentence, write_segment
 from orbitmq.spark.pipelines.progress import Summary, silent
@@ -174,12 +174,12 @@ def planned(job: ArchiveJob) -> Summary:
     try:
         bounds = queues.existing_bounds()
         ends = place.ends()
-        anew = begun_anew(ends, bounds)
+        recreated = recreated_queues(ends, bounds)
         if not job.accept_recreated:
-            refuse_begun_anew(anew, ends, bounds)
+            refuse_recreated(recreated, ends, bounds)
         targets = {queue: found.max for queue, found in bounds.items()}
         starts = _starts(job, queues, ends, bounds)
-        ends = {**ends, **starts, **{queue: bounds[queue].min for queue in anew}}
+        ends = {**ends, **starts, **{queue: bounds[queue].min for queue in recreated}}
         gone = {queue: ((ends[queue], found.min),) for queue, found in bounds.items() if ends[queue] < found.min}
     finally:
         queues.cluster.close()
@@ -228,7 +228,7 @@ class Archiver:
         found = place.segments()
         self._number = found[-1].number + 1 if found else 1
         self._ends = place.ends()
-        self._anew: frozenset[MessageQueue] = frozenset()
+        self._recreated: frozenset[MessageQueue] = frozenset()
         self._here: frozenset[MessageQueue] = frozenset()
         """Queues that were there when they were last looked at, and are those that the archive knows."""
         self._away: set[MessageQueue] = set()
@@ -262,7 +262,7 @@ class Archiver:
                     return
 
     def _follow(self, bounds: dict[MessageQueue, Bounds]) -> None:
-        """Archive whatever comes, until somebody interrupts it."""
+        """Archive new messages until the run is interrupted."""
         with self._progress.step("following"):
             while True:
                 at = time.monotonic()
@@ -281,13 +281,13 @@ class Archiver:
 
     def _meet(self, bounds: Mapping[MessageQueue, Bounds], *, is_start: bool = False) -> None:
         """Take in queues that were not there before, and see that the others are the same."""
-        anew = begun_anew(self._ends, bounds)
-        # Of another queue of the same name nothing is archived: whatever happens, nobody may be told so.
-        self._here = frozenset(bounds) - anew
+        recreated = recreated_queues(self._ends, bounds)
+        # Nothing of a recreated queue is archived yet: even if this run fails, no offset of it may be committed.
+        self._here = frozenset(bounds) - recreated
         if not self._job.accept_recreated:
-            refuse_begun_anew(anew, self._ends, bounds)
-        self._anew |= anew
-        self._ends.update((queue, bounds[queue].min) for queue in anew)
+            refuse_recreated(recreated, self._ends, bounds)
+        self._recreated |= recreated
+        self._ends.update((queue, bounds[queue].min) for queue in recreated)
         self._here = frozenset(bounds)
         if is_start:
             starts = _starts(self._job, self.queues, self._ends, bounds)
@@ -332,9 +332,9 @@ class Archiver:
     def _round(self, bounds: Mapping[MessageQueue, Bounds], targets: Mapping[MessageQueue, int]) -> bool:
         """Add one segment; False if there is nothing to add."""
         job = self._job
-        found = plan(self._ends, bounds, targets, job.max_messages, self._anew)
+        found = plan(self._ends, bounds, targets, job.max_messages, self._recreated)
         if found is None:
-            self._commits.tell(self._ends_here())
+            self._commits.commit_new(self._ends_here())
             return False
         if found.lost and job.fail_on_data_loss:
             raise ArchiveError(lost_sentence({queue: (lost,) for queue, lost in found.lost.items()}))
@@ -344,7 +344,7 @@ class Archiver:
         self._count(segment)
         if segment.missing:
             self._note_missing(in_words(segment.missing))
-        self._commits.tell(self._ends_here())
+        self._commits.commit_new(self._ends_here())
         return True
 
     def _round_or_later(self, bounds: Mapping[MessageQueue, Bounds], targets: Mapping[MessageQueue, int]) -> bool:
@@ -372,7 +372,7 @@ class Archiver:
     def _count(self, segment: Segment) -> None:
         # The number last of these: a segment of which only a part was noted when the run ended is noted again.
         self._ends.update((queue, end) for queue, (_, end) in segment.ranges.items())
-        self._anew -= segment.anew
+        self._recreated -= segment.recreated
         self._number += 1
         self.segments += 1
         self.rows += segment.rows
@@ -385,13 +385,13 @@ class Archiver:
         self._missing.append(what)
         self._progress.say(f"not there any more, and left out: the offsets {what}")
 
-    # What brokers are told
+    # Commits to brokers
 
     def _ends_here(self) -> dict[MessageQueue, int]:
         return {queue: end for queue, end in self._ends.items() if queue in self._here}
 
     def _commit_all(self) -> None:
-        self._commits.tell_all(self._ends_here())
+        self._commits.commit_all(self._ends_here())
         self._committed_all_at = time.monotonic()
 
     def conclude(self) -> None:
@@ -401,7 +401,7 @@ class Archiver:
             if segment is not None:
                 # It counts; what ended the run came before that was noted here.
                 self._count(segment)
-            self._commits.tell_last(self._ends_here())
+            self._commits.commit_last(self._ends_here())
         except (OrbitMQError, OSError) as error:
             self._progress.say(f"what is archived could not be committed, which the next run does: {error}")
 

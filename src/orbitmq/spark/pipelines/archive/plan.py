@@ -28,7 +28,7 @@ class Planned:
     """What is archived afterwards. Begins where the archive ends."""
     readable: Mapping[MessageQueue, Range]
     """What of it the brokers still had when it was planned."""
-    anew: frozenset[MessageQueue] = frozenset()
+    recreated: frozenset[MessageQueue] = frozenset()
 
     @property
     def messages(self) -> int:
@@ -41,12 +41,14 @@ class Planned:
         return {queue: (start, begins[queue]) for queue, (start, _) in self.ranges.items() if start < begins[queue]}
 
 
-def begun_anew(ends: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]) -> frozenset[MessageQueue]:
+def recreated_queues(
+    ends: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]
+) -> frozenset[MessageQueue]:
     """Queues that are shorter than what is archived of them: they are other queues of the same names."""
     return frozenset(queue for queue, found in bounds.items() if ends.get(queue, 0) > found.max)
 
 
-def refuse_begun_anew(
+def refuse_recreated(
     queues: frozenset[MessageQueue], ends: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]
 ) -> None:
     """Raises ArchiveError if there are any."""
@@ -54,7 +56,7 @@ def refuse_begun_anew(
         first = min(queues)
         raise ArchiveError(
             f"{described(queues)} is archived up to {ends[first]} but ends at {bounds[first].max}: if the topic "
-            "was deleted and made again, --accept-recreated archives it anew beside what is there"
+            "was deleted and created again, --accept-recreated archives it from its new start, beside what is there"
         )
 
 
@@ -68,12 +70,12 @@ def plan(
     bounds: Mapping[MessageQueue, Bounds],
     targets: Mapping[MessageQueue, int],
     most: int,
-    anew: frozenset[MessageQueue] = frozenset(),
+    recreated: frozenset[MessageQueue] = frozenset(),
 ) -> Planned | None:
     """The next segment; None if there is nothing to archive.
 
-    ``ends`` has the end of the archive for every queue of ``targets``, and of those that began ``anew`` their first
-    offset. Of ``most`` messages each queue gets its share.
+    ``ends`` has the archived end of every queue of ``targets``, and the first offset of those that were
+    ``recreated``. ``most`` messages are shared out among the queues.
     """
     open_ranges: dict[MessageQueue, Range] = {}
     for queue, target in targets.items():
@@ -90,4 +92,4 @@ def plan(
     given = shared(most, {queue: size for queue, size in sizes.items() if size})
     readable = {queue: (begins[queue], begins[queue] + size) for queue, size in given.items()}
     ranges = {queue: (open_ranges[queue][0], begins[queue] + given.get(queue, 0)) for queue in chosen}
-    return Planned(ranges, readable, anew & ranges.keys())
+    return Planned(ranges, readable, recreated & ranges.keys())

@@ -85,7 +85,7 @@ def missing_of(
         for queue, runs in file.runs.items():
             found.setdefault(queue, []).extend(runs)
     if strangers := found.keys() - ranges.keys():
-        raise ArchiveError(f"{described(strangers)} was read, which nobody asked for")
+        raise ArchiveError(f"{described(strangers)} was read but is not part of this segment")
     missing = {queue: _gaps(queue, of, sorted(found.get(queue, []))) for queue, of in ranges.items()}
     return {queue: gaps for queue, gaps in missing.items() if gaps}
 

@@ -31,7 +31,7 @@ DAY_OF = f"date_from_unix_date(int(unix_micros(store_timestamp) div {24 * 3600 *
 ORDER = ("topic", DAY, "broker", "queue_id", "queue_offset")
 
 _PARQUET = {
-    # What Spark would write otherwise is known to nobody but Hive, Impala and Spark.
+    # Spark's default, INT96, is read by Hive, Impala and Spark only.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.fieldId.write.enabled": "false",
 }
@@ -50,7 +50,7 @@ def write_segment(
 
     Raises ArchiveError if messages are missing and that may not be, and OSError; Spark's own errors pass.
     """
-    # A Spark that outlives its driver for a moment writes to where nobody looks any more.
+    # A random name: tasks that outlive their driver for a moment write where no other run reads.
     staging = posixpath.join(STAGING, f"{number:08d}-{uuid.uuid4().hex[:8]}")
     try:
         if planned.readable:
@@ -64,7 +64,9 @@ def write_segment(
             )
         if missing and fail_on_data_loss:
             raise ArchiveError(lost_sentence(missing))
-        segment = Segment(number, planned.ranges, _named(number, written), missing=missing, anew=planned.anew)
+        segment = Segment(
+            number, planned.ranges, _named(number, written), missing=missing, recreated=planned.recreated
+        )
         archive.announce(segment)
         _move(archive, written, segment)
         archive.add(segment)
@@ -88,7 +90,7 @@ def _stage(
     tasks = max(min(_parallelism(spark), rows // ROWS_PER_TASK), 1)
     options = {
         **reading,
-        # What is missing is seen, and said, when the files are checked.
+        # The check of the files finds and reports missing offsets.
         "failOnDataLoss": "false",
         "assign": _assigned(ranges),
         "startingOffsets": _by_queue({queue: start for queue, (start, _) in ranges.items()}),
@@ -117,7 +119,7 @@ def _parallelism(spark: SparkSession) -> int:
 
 @contextlib.contextmanager
 def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Have a session other settings for a while: it may be somebody else's."""
+    """Change settings of a session temporarily: the session may belong to the caller."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():

@@ -1,1 +1,1 @@
-"""What was lost, doubled, out of order, slow or stuck: checks, and the report of what they find."""
+"""Audit: checks for lost, duplicated, disordered, slow and stuck messages, and the report of the findings."""

@@ -26,7 +26,7 @@ from orbitmq.spark.pipelines.audit.plan import make_plan
 from orbitmq.spark.pipelines.audit.plots import check_plots
 from orbitmq.spark.pipelines.audit.queue_stats import TABLE as QUEUE_TABLE
 from orbitmq.spark.pipelines.audit.queue_stats import queue_stats
-from orbitmq.spark.pipelines.audit.report import SHOWN, Report
+from orbitmq.spark.pipelines.audit.report import MAX_ROWS, Report
 from orbitmq.spark.pipelines.audit.request import AuditRequest, milliseconds_of
 from orbitmq.spark.pipelines.audit.sources import QUEUE, Sources
 from orbitmq.spark.pipelines.audit.summary import audited, summary_of
@@ -163,7 +163,7 @@ class _Audit:
                 self._directory.write(made)
         return summary_of(made, self._directory)
 
-    def _table(self, check: Check, frame: DataFrame, order: list[str], most: int | None = SHOWN) -> Table:
+    def _table(self, check: Check, frame: DataFrame, order: list[str], most: int | None = MAX_ROWS) -> Table:
         """Compute a table, and write it if there is a report. Up to ``most`` rows of it come to the driver."""
         chosen = frame.select(*check.columns)
         if self._directory is not None:
@@ -175,7 +175,7 @@ class _Audit:
         count = len(rows)
         messages = count if check.sums is None else sum(row[check.sums] for row in rows)
         if most is not None and count > most:
-            # Only a table that is longer than what is shown of it is computed a second time.
+            # Only a table that is longer than its excerpt is computed a second time.
             total = sf.coalesce(sf.sum(check.sums), sf.lit(0)) if check.sums else sf.count("*")
             counted = chosen.agg(sf.count("*").alias("rows"), total.alias("messages")).first()
             assert counted is not None

@@ -1,7 +1,7 @@
 """The plan of an audit: the ranges of brokers, archive and stores, read before Spark starts.
 
-Where queues begin and end is asked in an order: traces first, half messages next, topics last. Whatever a trace
-tells of was stored before, so that it has to be in what is read of its topic.
+The bounds of queues are requested in an order: traces first, half messages next, topics last. A message is stored
+before its trace, so every traced message is within the bounds of its topic.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Spans = dict[MessageQueue, tuple[int, int]]
 RETRY_SECONDS = 60.0
 _BLOCK_SIZE = 512
 """The unit of ``st_blocks``."""
-PARKED_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
+DEFERRED_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 """Where messages are that are not due yet."""
 
 
@@ -64,7 +64,7 @@ class AuditPlan:
     begins: dict[MessageQueue, int] = dataclasses.field(default_factory=dict)
     """Where these queues begin: before it is what retention took."""
     ends: dict[MessageQueue, int] = dataclasses.field(default_factory=dict)
-    """Where they end, whatever the time that is asked for."""
+    """Their ends, regardless of the audited time."""
     own: dict[str, Spans] = dataclasses.field(default_factory=dict)
     """Of RocketMQ's own topics and those of dead letters, by topic, those that there are."""
     archived: Spans = dataclasses.field(default_factory=dict)
@@ -164,7 +164,7 @@ def _ask_cluster(plan: AuditPlan, nameserver: str) -> None:
     plan.begins = {queue: ends.min for queue, ends in bounds.items()}
     plan.ends = {queue: ends.max for queue, ends in bounds.items()}
     plan.messages = _within(cluster, bounds, request.since_ms, request.until_ms)
-    for topic in PARKED_TOPICS:
+    for topic in DEFERRED_TOPICS:
         # What has become due meanwhile is still here.
         _add_own(plan, nameserver, topic)
     brokers = {topic: sorted({q.broker_name for q in bounds if q.topic == topic}) for topic in topics}
@@ -216,7 +216,7 @@ async def _all_topics(cluster: Cluster) -> list[str]:
 
 
 async def _groups(cluster: Cluster, brokers: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Who consumes the topics, RocketMQ's own groups left out."""
+    """The consumer groups of the topics, without RocketMQ's own."""
 
     async def ask(topic: str, broker: str) -> tuple[str, list[str]]:
         answer = await _of_topic(cluster, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic, broker)
@@ -236,12 +236,12 @@ async def _compacted(cluster: Cluster, brokers: dict[str, list[str]]) -> list[st
         policy = TopicConfigAndQueueMapping.decode(answer).attributes.get("cleanup.policy")
         return topic if policy == "COMPACTION" else None
 
-    asked = await together(ask(topic, name) for topic, names in brokers.items() for name in names)
-    return [topic for topic in asked if topic is not None]
+    answers = await together(ask(topic, name) for topic, names in brokers.items() for name in names)
+    return [topic for topic in answers if topic is not None]
 
 
 async def _of_topic(cluster: Cluster, code: RequestCode, topic: str, broker: str) -> bytes | None:
-    """What a broker says of a topic; None from one that does not know the question, as those before 5.0."""
+    """A broker's response about a topic; None from one that does not know the request, as those before 5.0."""
     address = cluster.instance.address(topic, broker, MASTER, only_this=False)
     if address is None:
         raise NoRouteError(topic, f"the broker {broker} is not known")

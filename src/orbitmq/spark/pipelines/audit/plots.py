@@ -96,24 +96,24 @@ def traffic(buckets: Sequence[Row]) -> str:
 
 def latencies(rows: Sequence[Row]) -> str:
     """The percentiles of each topic and group as points of a line, on a scale of powers of ten."""
-    shown = list(rows)[:MAX_BARS]
-    if not shown:
+    top = list(rows)[:MAX_BARS]
+    if not top:
         return ""
-    names = [f"{row['topic']} · {row['what']}" + (f" · {row['group']}" if row["group"] else "") for row in shown]
+    names = [f"{row['topic']} · {row['what']}" + (f" · {row['group']}" if row["group"] else "") for row in top]
     marks = {"p50_ms": "p50", "p90_ms": "p90", "p99_ms": "p99", "p999_ms": "p99.9", "max_ms": "max"}
-    with _figure(0.9 + 0.34 * len(shown)) as (figure, axes):
-        for at, row in enumerate(shown):
+    with _figure(0.9 + 0.34 * len(top)) as (figure, axes):
+        for at, row in enumerate(top):
             values = [max(row[name], 0) for name in marks]
             axes.plot([values[0], values[-1]], [at, at], color=GRID, linewidth=4, solid_capstyle="round", zorder=1)
         for number, (name, text) in enumerate(marks.items()):
-            values = [max(row[name], 0) for row in shown]
-            axes.scatter(values, range(len(shown)), s=34, color=COLOURS[number], label=text, zorder=2 + number)
+            values = [max(row[name], 0) for row in top]
+            axes.scatter(values, range(len(top)), s=34, color=COLOURS[number], label=text, zorder=2 + number)
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(left=0)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.set_xlabel("milliseconds")
-        axes.set_yticks(range(len(shown)), names)
-        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set_yticks(range(len(top)), names)
+        axes.set_ylim(len(top) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x", color=GRID, linewidth=0.8)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, frameon=False, fontsize=8.5)
@@ -122,15 +122,15 @@ def latencies(rows: Sequence[Row]) -> str:
 
 def bars(numbers: Mapping[str, int], what: str, title: str) -> str:
     """The largest of some numbers, by their names."""
-    shown = sorted(numbers.items(), key=lambda one: (-one[1], one[0]))[:MAX_BARS]
-    if not shown:
+    top = sorted(numbers.items(), key=lambda one: (-one[1], one[0]))[:MAX_BARS]
+    if not top:
         return ""
-    with _figure(0.7 + 0.32 * len(shown)) as (figure, axes):
-        values = [value for _, value in shown]
-        drawn = axes.barh(range(len(shown)), values, color=COLOURS[0], height=0.62)
+    with _figure(0.7 + 0.32 * len(top)) as (figure, axes):
+        values = [value for _, value in top]
+        drawn = axes.barh(range(len(top)), values, color=COLOURS[0], height=0.62)
         axes.bar_label(drawn, labels=[f"{value:,}" for value in values], padding=4, color=INK, fontsize=9)
-        axes.set_yticks(range(len(shown)), [name for name, _ in shown])
-        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set_yticks(range(len(top)), [name for name, _ in top])
+        axes.set_ylim(len(top) - 0.5, -0.5)
         axes.set_xlim(0, max(*values, 1) * 1.12)
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel(what)

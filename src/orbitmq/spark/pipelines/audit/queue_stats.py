@@ -71,7 +71,7 @@ def queue_stats(messages: DataFrame) -> dict[MessageQueue, QueueStats]:
             *_bounds("archive", in_archive, offset),
             sf.count_if("differs").alias("different"),
             sf.count_if(sf.col("archive_copies") > 1).alias("repeated"),
-            sf.count_if(sf.col("sharding_key").isNotNull() & ~sf.col("is_parked")).alias("with_key"),
+            sf.count_if(sf.col("sharding_key").isNotNull() & ~sf.col("is_deferred")).alias("with_key"),
         )
         .collect()
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from orbitmq.spark.pipelines.audit.tables import Row
 
-SHOWN = 200
+MAX_ROWS = 200
 """Rows of a table on the page; all of them are in the Parquet files beside it."""
 
 _NUMBERS = (
@@ -84,8 +84,8 @@ def _verdict(report: Report) -> str:
 
 
 def _facts(facts: Mapping[str, int | str]) -> str:
-    told = {name: f"{value:,}" if isinstance(value, int) else value for name, value in facts.items()}
-    rows = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in told.items())
+    fields = {name: f"{value:,}" if isinstance(value, int) else value for name, value in facts.items()}
+    rows = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in fields.items())
     return f"<dl>{rows}</dl>"
 
 
@@ -152,9 +152,9 @@ def _table(table: Table) -> str:
     head = "".join(f'<th class="{_kind(name)}">{_text(_label(name))}</th>' for name in columns)
     body = "".join(
         "<tr>" + "".join(f'<td class="{_kind(name)}">{_cell(row[name])}</td>' for name in columns) + "</tr>"
-        for row in table.rows[:SHOWN]
+        for row in table.rows[:MAX_ROWS]
     )
-    hidden = table.count - min(len(table.rows), SHOWN)
+    hidden = table.count - min(len(table.rows), MAX_ROWS)
     more = f'<p class="more">… and {counted(hidden, "row")} more, in {table.check.name}.</p>' if hidden > 0 else ""
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
 

@@ -40,11 +40,11 @@ READ = (
 
 SPAN = "topic string, broker string, queue_id int, start bigint, end bigint"
 
-_PARKED = (
+_DEFERRED = (
     names.DELAY_LEVEL, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS, names.TIMER_OUT_MS,
     names.TRANSACTION_PREPARED,
 )  # fmt: skip
-"""What messages have that were stored again long after they were born, because they were asked to be."""
+"""Properties of deferred messages, which were stored a second time long after they were born."""
 
 MAX_TASK_RECORDS = 1_000_000
 
@@ -134,7 +134,7 @@ class Sources:
             )
         else:
             counted = _placed([*((log, 1) for log in logs), *([(self._archive(), 0)] if is_archived else [])])
-        return self.keep(self._clustered(_described(self._asked_for(counted))))
+        return self.keep(self._clustered(_described(self._selected(counted))))
 
     def _clustered(self, rows: DataFrame) -> DataFrame:
         """By queue and in order, if they are few: the cache keeps that, and no check sorts them once more."""
@@ -142,7 +142,7 @@ class Sources:
             return rows
         return rows.repartition(*QUEUE).sortWithinPartitions(*QUEUE, "queue_offset")
 
-    def _asked_for(self, rows: DataFrame) -> DataFrame:
+    def _selected(self, rows: DataFrame) -> DataFrame:
         request = self.plan.request
         rows = rows.where(~sf.col("topic").startswith(RETRY_PREFIX) & ~sf.col("topic").startswith(DLQ_PREFIX))
         if not request.topics:
@@ -227,10 +227,10 @@ class Sources:
 
     def _of_last_life(self, archive: Archive, rows: DataFrame) -> DataFrame:
         """Without what queues held before their topic was deleted and made again: other messages, same offsets."""
-        anew = {queue: segment.number for segment in archive.segments() for queue in segment.anew}
-        if not anew:
+        recreated = {queue: segment.number for segment in archive.segments() for queue in segment.recreated}
+        if not recreated:
             return rows
-        begun = self.spans({queue: (number, number) for queue, number in anew.items()})
+        begun = self.spans({queue: (number, number) for queue, number in recreated.items()})
         number = sf.regexp_extract("_metadata.file_name", r"segment-(\d+)", 1).cast("bigint")
         since = begun.select(*QUEUE, sf.col("start").alias("first_segment"))
         return (
@@ -280,9 +280,9 @@ def _placed(sources: list[tuple[DataFrame, int]]) -> DataFrame:
 def _described(rows: DataFrame) -> DataFrame:
     """Only the columns that checks need: they are cached while the audit runs."""
     property_of = sf.col("properties").getItem
-    is_parked: Column = sf.lit(False)
-    for name in _PARKED:
-        is_parked = is_parked | property_of(name).isNotNull()
+    is_deferred: Column = sf.lit(False)
+    for name in _DEFERRED:
+        is_deferred = is_deferred | property_of(name).isNotNull()
     is_commit = sf.col("sys_flag").bitwiseAND(TRANSACTION_MASK) == TRANSACTION_COMMIT
     return rows.select(
         *PLACE,
@@ -291,7 +291,7 @@ def _described(rows: DataFrame) -> DataFrame:
         sf.coalesce("unique_id", "msg_id").alias("id"),
         sf.array_join("keys", " ").alias("keys"),
         sf.coalesce(property_of(names.SHARDING_KEY), property_of(names.NODE_SHARDING_KEY)).alias("sharding_key"),
-        (is_parked | is_commit).alias("is_parked"),
+        (is_deferred | is_commit).alias("is_deferred"),
         is_commit.alias("is_commit"),
         "born_timestamp",
         "store_timestamp",

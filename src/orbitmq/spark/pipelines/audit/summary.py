@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orbitmq.spark.pipelines.audit.writer import ReportDirectory
 
 MAX_SENTENCES = 20
-"""Findings of each kind that are said; all are in the tables of the report."""
+"""Findings of each kind that the summary lists; the tables of the report have all."""
 MAX_NAMED = 3
 
 
@@ -29,21 +29,21 @@ def summary_of(report: Report, directory: ReportDirectory | None) -> Summary:
     facts: dict[str, Any] = {name.replace(" ", "_"): value for name, value in report.facts.items()}
     found = [*report.faults, *report.warnings]
     facts |= {table.check.name: max(table.messages, table.count) for table in found}
-    facts["findings"] = [sentence for table in found for sentence in _said(table)]
+    facts["findings"] = [sentence for table in found for sentence in _sentences(table)]
     for name in ("transactions", "dead_letters_by_reason", "latency"):
         facts[name] = report.measures[name].sentences(MAX_SENTENCES)
     facts["lag"] = _lags(report.measures["lag"])
     facts["report"] = None if directory is None else directory.page
     verdict = "nothing is wrong" if report.is_good else "something is wrong"
-    told = {name: value for name, value in facts.items() if value not in ([], {}, None)}
-    return Summary(f"{report.title}: {verdict}", told, report.is_good)
+    fields = {name: value for name, value in facts.items() if value not in ([], {}, None)}
+    return Summary(f"{report.title}: {verdict}", fields, report.is_good)
 
 
-def _said(table: Table) -> list[str]:
-    said = [f"{table.check.title.lower()}: {sentence}" for sentence in table.sentences(MAX_SENTENCES)]
-    if table.count > len(said):
-        said.append(f"{table.check.title.lower()}: … and {table.count - len(said):,} more")
-    return said
+def _sentences(table: Table) -> list[str]:
+    sentences = [f"{table.check.title.lower()}: {sentence}" for sentence in table.sentences(MAX_SENTENCES)]
+    if table.count > len(sentences):
+        sentences.append(f"{table.check.title.lower()}: … and {table.count - len(sentences):,} more")
+    return sentences
 
 
 def _lags(table: Table) -> dict[str, int]:

@@ -119,7 +119,7 @@ def _say_transaction(row: Row) -> str:
     return (
         f"{of}: {row['outcome']} for {row['age_seconds']} s, half message at {row['broker']}"
         f" queue {row['queue_id']} {range_text(row['first_offset'], row['last_offset'])},"
-        f" asked about {row['checks']} times"
+        f" checked {row['checks']} times"
     )
 
 
@@ -184,8 +184,8 @@ ORDER_CHECK = Check(
 UNDECIDED_CHECK = Check(
     "undecided_transactions",
     "Stuck transactions",
-    "Half messages that nobody has committed or rolled back for more than {stuck_seconds} seconds, and those that "
-    "the broker has given up to ask about.",
+    "Half messages that were neither committed nor rolled back for more than {stuck_seconds} seconds, and those "
+    "that the broker no longer checks.",
     TRANSACTIONS,
     _say_transaction,
 )

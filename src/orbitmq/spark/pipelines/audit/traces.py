@@ -37,7 +37,7 @@ FIELDS = {
     "kind": "string",
     "msg_id": "string",
 }
-"""``outcome`` is how a handler ended, or what a producer said of a transaction."""
+"""``outcome`` is the result of a handler, or the decision of a producer about a transaction."""
 
 _DDL = ",".join(f"`{name}` {kind}" for name, kind in FIELDS.items())
 _ROWS = f"array<struct<{','.join(f'`{name}`:{kind}' for name, kind in FIELDS.items())}>>"
@@ -50,8 +50,8 @@ def traces(sources: Sources) -> DataFrame:
         return sources.local([], _DDL)
     bodies = sources.own([topic], ("topic", "broker", "queue_id", "queue_offset", "body"))
     # Not by Arrow: for that Spark wants pandas as well.
-    told = sf.udf(records_of, _ROWS, useArrow=False)
-    return sources.keep(bodies.select(sf.inline(told("body"))).distinct())
+    parsed = sf.udf(records_of, _ROWS, useArrow=False)
+    return sources.keep(bodies.select(sf.inline(parsed("body"))).distinct())
 
 
 def records_of(body: bytes | None) -> list[tuple[Any, ...]]:
@@ -81,12 +81,12 @@ def row_of(record: TraceRecord) -> dict[str, Any]:
     return row
 
 
-def attempts(told: DataFrame) -> DataFrame:
+def attempts(records: DataFrame) -> DataFrame:
     """Finished handler calls: group, message, end time, duration and outcome."""
-    begun = told.where(sf.col("what") == BEGUN).select(
+    begun = records.where(sf.col("what") == BEGUN).select(
         "request_id", "message_id", sf.col("group").alias("began_group"), sf.col("at_ms").alias("began_ms")
     )
-    ended = told.where(sf.col("what") == ENDED).select(
+    ended = records.where(sf.col("what") == ENDED).select(
         "request_id", "message_id", "group", "at_ms", "cost_ms", "succeeded", "outcome"
     )
     # C++ writes neither time nor group at the end.

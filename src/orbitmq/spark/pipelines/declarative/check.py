@@ -83,7 +83,9 @@ class _DefinitionRegistry(GraphElementRegistry):
 
     def problems(self) -> list[Problem]:
         missing = [
-            Problem(path, line, f"there is no table and no sink {name!r} to write to: define it, or mend the name")
+            Problem(
+                path, line, f"there is no table and no sink {name!r} to write to: define it, or correct the name"
+            )
             for name, path, line in self._targets
             if _short(name) not in self.outputs
         ]
@@ -154,11 +156,11 @@ def _short(name: str) -> str:
 
 def _statements(text: str) -> Iterator[tuple[int, str, bool]]:
     """The statements of a SQL file: line, text without comments, and whether all that is opened in it is closed."""
-    piece = re.compile(
+    token = re.compile(
         r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|;|[()]|[^-/'\"`;()]+|.", re.DOTALL
     )
     line, start, depth, parts, is_whole = 1, 1, 0, "", True
-    for match in piece.finditer(text + "\n;"):
+    for match in token.finditer(text + "\n;"):
         part = match[0]
         if part == ";":
             if parts.strip():

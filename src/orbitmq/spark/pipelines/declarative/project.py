@@ -62,7 +62,7 @@ def find_spec(given: pathlib.Path | None = None) -> pathlib.Path:
 
 
 def read_project(spec: pathlib.Path) -> Project:
-    """What a spec file says; mistakes in it are ``problems``. Raises PipelineError if it cannot be read."""
+    """Read a spec file; mistakes in it are ``problems``. Raises PipelineError if it cannot be read."""
     try:
         text = spec.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -110,7 +110,7 @@ class _Reading:
                 self._wrong(key, f"Spark knows no {name!r} in a spec: there are {', '.join(KEYS)}")
         for name in REQUIRED:
             if not isinstance(values.get(name), str):
-                self._wrong(nodes[name][1] if name in nodes else root, f"{name!r} is missing, or is no text")
+                self._wrong(nodes[name][1] if name in nodes else root, f"{name!r} is missing, or is not text")
         if isinstance(values.get("storage"), str) and ":/" not in values["storage"]:
             self._wrong(nodes["storage"][1], "storage is an absolute URI, such as file:///var/lib/pipeline")
         self._check_configuration(nodes)

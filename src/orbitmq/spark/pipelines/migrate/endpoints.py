@@ -88,14 +88,14 @@ class Address:
     kind: str
     servers: tuple[str, ...]
     settings: tuple[tuple[str, str], ...] = ()
-    """Of the client of Kafka, as ``security.protocol``. Secrets among them, so they are shown nowhere."""
+    """Settings of the Kafka client, such as ``security.protocol``. Some are secrets, so none is ever printed."""
 
     @classmethod
     def of(cls, url: str) -> Address:
         """Raises OptionError."""
         kind, slashes, rest = url.partition("://")
         if not slashes or kind not in {KAFKA, ROCKETMQ}:
-            raise OptionError(f"{url!r} is no end of a migration: write kafka://host:9092 or rocketmq://host:9876")
+            raise OptionError(f"{url!r} cannot be migrated: write kafka://host:9092 or rocketmq://host:9876")
         place, _, query = rest.partition("?")
         servers = tuple(part.strip() for part in re.split("[;,]", place.rstrip("/")) if part.strip())
         if not servers or not all(map(_SERVER.fullmatch, servers)):

@@ -76,7 +76,7 @@ def migrate(
 
 @contextlib.contextmanager
 def opened(request: MigrateRequest, progress: JobProgress) -> Iterator[Migrating]:
-    """A migration that nobody else runs meanwhile. Needs no Spark. Raises OrbitMQError, OSError."""
+    """A migration, locked against a second run. Needs no Spark. Raises OrbitMQError, OSError."""
     if importlib.util.find_spec("pandas") is None:
         raise SparkSourceError(NEEDS_PANDAS)
     with _ends(request) as (source, target):
@@ -291,7 +291,7 @@ class Migrating:
 
     @contextlib.contextmanager
     def _watching(self, one: Round, total: int) -> Iterator[None]:
-        """Tell meanwhile how many messages came. Those of others are among them: it is no more than a sign."""
+        """Report the growth of the target meanwhile. Other producers' messages count too: it is an estimate."""
         is_over = threading.Event()
 
         def watch() -> None:

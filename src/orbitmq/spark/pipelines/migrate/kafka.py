@@ -1,8 +1,8 @@
 """A Kafka cluster as an endpoint of a migration.
 
-What there is, and topics to make, are asked for with Kafka's client from PyPI, which also writes: Spark's own
-connector cannot set the time of a record. Where that connector is on Spark's class path it reads the records;
-otherwise tasks read them with the same client (``migrate_kafka_reading``).
+Kafka's client from PyPI lists and creates topics, and writes: Spark's own connector cannot set the time of a
+record. Where that connector is on Spark's class path it reads the records; otherwise tasks read them with the same
+client (``kafka_reader``).
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class KafkaEndpoint:
         """Raises KafkaException."""
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition  # noqa: PLC0415
 
-        asked = {TopicPartition(topic, number): getattr(_admin().OffsetSpec, which)() for number in numbers}
+        requests = {TopicPartition(topic, number): getattr(_admin().OffsetSpec, which)() for number in numbers}
         until = time.monotonic() + ASK_SECONDS
         while True:
             answers = self._admin.list_offsets(
-                asked,
+                requests,
                 # Messages of transactions that are still open are not there yet.
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=ASK_SECONDS,
@@ -102,7 +102,7 @@ class KafkaEndpoint:
 
     def _partitions(self, topic: str) -> list[int]:
         with kafka_errors(self._address):
-            # All of them, for whoever asks for one by its name may make it.
+            # The metadata of all topics: a request for one by name may create it.
             known = self._admin.list_topics(timeout=ASK_SECONDS).topics.get(topic)
         return [] if known is None or known.error is not None else sorted(known.partitions)
 
@@ -117,7 +117,7 @@ class KafkaEndpoint:
         except KafkaException as error:
             raise PipelineError(
                 f"the topic {topic!r} is not in {self._address} and could not be made, so make it with {queues} "
-                f"partitions: {said(error)}"
+                f"partitions: {reason_of(error)}"
             ) from error
 
     def read(self, spark: SparkSession, spans: Sequence[Span]) -> DataFrame:
@@ -161,7 +161,7 @@ def _admin() -> Any:
 
 
 def conf_of(address: Address) -> dict[str, str]:
-    # The library prints what it thinks; what goes wrong is told by its answers.
+    # The library would log to standard error; its errors also come back as results.
     return {"bootstrap.servers": ",".join(address.servers), "log_level": "0", **dict(address.settings)}
 
 
@@ -188,10 +188,10 @@ class kafka_errors:  # noqa: N801 - read as a statement
         from confluent_kafka import KafkaException  # noqa: PLC0415
 
         if isinstance(error, KafkaException):
-            raise PipelineError(f"{self._where} could not be asked: {said(error)}") from error
+            raise PipelineError(f"{self._where} could not be requests: {reason_of(error)}") from error
 
 
-def said(error: Any) -> str:
+def reason_of(error: Any) -> str:
     """The words of an error of the client."""
     inner = error.args[0] if isinstance(error, BaseException) and error.args else error
     words = inner.str() if hasattr(inner, "str") else str(inner)

@@ -1,6 +1,6 @@
 """Spans of Kafka's partitions as a DataFrame, read in Spark's tasks with the client from PyPI.
 
-The columns are those of Spark's own connector for Kafka, so that nobody behind this needs to know which one read.
+The columns are those of Spark's own connector for Kafka, so the rest of the job works with either reader.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from orbitmq.spark.error_boundary import plain_errors
-from orbitmq.spark.pipelines.migrate.kafka import SCHEMA, said
+from orbitmq.spark.pipelines.migrate.kafka import SCHEMA, reason_of
 from orbitmq.spark.pipelines.spark_job import PipelineError
 from orbitmq.spark.schema.columns import TIMESTAMP
 from orbitmq.spark.sessions.worker_warmup import settle
@@ -99,7 +99,7 @@ def read_span(conf: dict[str, str], topic: str, partition: int, start: int, end:
     )
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
-        at, heard = start, time.monotonic()
+        at, last_message_at = start, time.monotonic()
         while at < end:
             some: list[Message] = []
             # What is there already is taken with the first: to wait for so many would be to wait in vain.
@@ -112,15 +112,15 @@ def read_span(conf: dict[str, str], topic: str, partition: int, start: int, end:
                     if offset < end:
                         some.append(message)
                 elif error.code() != KafkaError._PARTITION_EOF:
-                    raise PipelineError(f"{where} cannot be read from {at} on: {said(error)}")
+                    raise PipelineError(f"{where} cannot be read from {at} on: {reason_of(error)}")
                 at = max(at, offset if error is not None else offset + 1)
-                heard = time.monotonic()
+                last_message_at = time.monotonic()
             if some:
                 yield some
-            elif time.monotonic() - heard > STILL_SECONDS:
+            elif time.monotonic() - last_message_at > STILL_SECONDS:
                 raise PipelineError(f"{where} cannot be read from {at} on: no broker has answered for a minute")
     except KafkaException as error:
-        raise PipelineError(f"{where} cannot be read: {said(error)}") from error
+        raise PipelineError(f"{where} cannot be read: {reason_of(error)}") from error
     finally:
         consumer.close()
 

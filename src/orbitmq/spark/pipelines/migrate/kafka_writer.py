@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from orbitmq.spark.error_boundary import plain_errors
 from orbitmq.spark.pipelines.migrate.endpoints import Queue
-from orbitmq.spark.pipelines.migrate.kafka import kafka_errors, said
+from orbitmq.spark.pipelines.migrate.kafka import kafka_errors, reason_of
 from orbitmq.spark.pipelines.migrate.kafka_reader import read_span
 from orbitmq.spark.pipelines.migrate.mapping import ORIGIN
 from orbitmq.spark.pipelines.spark_job import PipelineError
@@ -33,7 +33,7 @@ WRITING = {
 END_SECONDS = 150.0
 ABANDON_SECONDS = 10.0
 SETTLING_SECONDS = 1.0
-"""What an attempt that follows another waits, whose requests may still be on their way."""
+"""The wait of an attempt that follows another, whose requests may still be in flight."""
 Origin: TypeAlias = frozenset[tuple[str, bytes | None]]
 _ANSWER = pa.schema([("written", pa.int64())])
 
@@ -131,7 +131,7 @@ class _Writing:
             raise PipelineError(f"Kafka has not taken all messages: {self._error or f'{left} have no answer'}")
 
     def abandon(self) -> None:
-        """Nothing more is sent, and what is on its way comes to its end."""
+        """Drop queued messages, and wait for those in flight."""
         self._producer.purge(in_flight=False)
         self._producer.flush(ABANDON_SECONDS)
 
@@ -139,7 +139,7 @@ class _Writing:
         if error is None:
             self.written += 1
         elif self._error is None:
-            self._error = said(error)
+            self._error = reason_of(error)
 
 
 def _origin(headers: Iterable[tuple[str, bytes | None]]) -> Origin:

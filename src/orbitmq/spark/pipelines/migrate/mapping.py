@@ -53,7 +53,7 @@ _TAKEN = frozenset(
 )
 """Names of properties that already mean something."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_MOST_MS = 1 << 53
+_MAX_MS = 1 << 53
 
 Headers: TypeAlias = "tuple[tuple[str, bytes | None], ...]"
 
@@ -151,7 +151,7 @@ def to_record(message: Content) -> Record:
     properties = message.properties
     if KAFKA_TIMESTAMP in properties:
         was = _record_in(message)
-        # Whoever stored it gave it an id.
+        # The unique id is from the producer that stored it, not from the record.
         had = {name: value for name, value in properties.items() if name != names.UNIQUE_KEY}
         if was is not None:
             again = _wrapped(was)
@@ -202,7 +202,7 @@ def bytes_of(text: str) -> bytes:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() and text.isascii() and int(text) < _MOST_MS else None
+    return int(text) if text.isdecimal() and text.isascii() and int(text) < _MAX_MS else None
 
 
 # Comparing

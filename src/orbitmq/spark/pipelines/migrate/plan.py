@@ -80,7 +80,7 @@ def topics_of(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         topic, colon, other = (part.strip() for part in text.partition(":"))
         if not topic or (colon and not other):
-            raise PipelineError(f"{text!r} is no topic: write name, or name:other to have it called otherwise")
+            raise PipelineError(f"{text!r} is not a topic: write name, or name:other to rename it in the target")
         if topic in found:
             raise PipelineError(f"the topic {topic!r} is named twice")
         found[topic] = other or topic

@@ -79,7 +79,7 @@ class MigrateRequest:
 
     @property
     def known_as(self) -> str:
-        """The name that was given, or one that follows from what is asked."""
+        """The given name, or one that is derived from the request."""
         if self.name is not None:
             return self.name
         text = json.dumps(self.what, sort_keys=True)

@@ -42,7 +42,7 @@ class Round:
     is_verified: bool = False
 
     def to_json(self) -> bytes:
-        told = {
+        fields = {
             "round": self.number,
             "began": self.began_ms,
             "done": self.is_done,
@@ -50,25 +50,25 @@ class Round:
             "ranges": [_span(span, self.routes[span.queue]) for span in self.spans],
             "ends": [[queue.topic, queue.name, end] for queue, end in sorted(self.ends.items())],
         }
-        return orjson.dumps(told, option=orjson.OPT_INDENT_2)
+        return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
 
     @classmethod
     def from_json(cls, data: bytes) -> Round:
         """Raises PipelineError."""
         try:
-            told: dict[str, Any] = orjson.loads(data)
-            spans = [Span(Queue(row["topic"], row["queue"]), row["start"], row["end"]) for row in told["ranges"]]
+            fields: dict[str, Any] = orjson.loads(data)
+            spans = [Span(Queue(row["topic"], row["queue"]), row["start"], row["end"]) for row in fields["ranges"]]
             return cls(
-                number=int(told["round"]),
+                number=int(fields["round"]),
                 spans=tuple(spans),
                 routes={
                     Queue(row["topic"], row["queue"]): Queue(row["to_topic"], row["to_queue"])
-                    for row in told["ranges"]
+                    for row in fields["ranges"]
                 },
-                ends={Queue(*row[:2]): int(row[2]) for row in told["ends"]},
-                began_ms=int(told["began"]),
-                is_done=bool(told["done"]),
-                is_verified=bool(told["verified"]),
+                ends={Queue(*row[:2]): int(row[2]) for row in fields["ends"]},
+                began_ms=int(fields["began"]),
+                is_done=bool(fields["done"]),
+                is_verified=bool(fields["verified"]),
             )
         except _DAMAGED as error:
             raise PipelineError(f"a round of a migration is damaged: {error!r}") from error

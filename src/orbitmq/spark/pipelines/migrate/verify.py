@@ -77,8 +77,8 @@ def written(spark: SparkSession, target: Endpoint, one: Round, name: str) -> dic
         if span.start > one.ends.get(span.queue, 0):
             raise PipelineError(
                 f"{span.queue} of the target has nothing before {span.start} any more, and round {one.number} "
-                f"began at {one.ends.get(span.queue, 0)}: nobody can say what was written; begin another migration "
-                f"than {name!r} with --name"
+                f"began at {one.ends.get(span.queue, 0)}: what it wrote has expired; begin another migration than "
+                f"{name!r} with --name"
             )
     if not spans:
         return {}

@@ -110,11 +110,11 @@ def build(
     plan = _Plan(config, walked, scratch)
     works = plan.works(parallelism)
     writing = Writing(parts, config.max_hash_slot_num, config.max_index_num)
-    told = run_tasks(writing.write, works, "queues and index are written")
+    results = run_tasks(writing.write, works, "queues and index are written")
     floor = CloseSnapshot({})
-    for topic, queue_id, low, high in [*plan.ends, *(each for each in told if isinstance(each, QueueEnds))]:
+    for topic, queue_id, low, high in [*plan.ends, *(each for each in results if isinstance(each, QueueEnds))]:
         floor.ranges.setdefault(topic, {})[queue_id] = (low, high)
-    indexed = [each for each in told if isinstance(each, IndexEnds)]
+    indexed = [each for each in results if isinstance(each, IndexEnds)]
     _name_index_files(disk, config, indexed)
     _note_ends(floor, checkpoint, walked, indexed, has_index=config.message_index_enable)
     return Built(

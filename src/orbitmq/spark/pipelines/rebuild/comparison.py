@@ -75,7 +75,7 @@ def _unit_difference(
             and (their["offset"], their["size"]) == (our["offset"], our["size"])
         )
         if not is_expired and not is_extended:
-            return f"unit {number} is {_told(their)} and should be {_told(our)}"
+            return f"unit {number} is {_result(their)} and should be {_result(our)}"
     return None
 
 
@@ -84,7 +84,7 @@ def _units(path: str, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
     return np.fromfile(path, kind, count)
 
 
-def _told(unit: np.void) -> str:
+def _result(unit: np.void) -> str:
     if not int(unit["size"]):
         return "empty"
     return f"(offset {int(unit['offset'])}, size {int(unit['size'])}, tags code {int(unit['code'])})"

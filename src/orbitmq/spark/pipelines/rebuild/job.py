@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 KEPT = "before-rebuild"
 """What is added to the names of queues and index that were replaced, where they are to be kept."""
 MAX_DIFFERENCES = 20
-"""Differences that are told one by one."""
+"""Differences that are listed one by one."""
 
 
 def rebuild(
@@ -226,8 +226,8 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _clear(disk: Disk, scratch: str) -> None:
-    # A task that was told to end may be making a file this moment. What is left is ignored by brokers, and the next
-    # rebuild removes it.
+    # A cancelled task may be creating a file at this moment. Brokers ignore leftovers, and the next rebuild removes
+    # them.
     with contextlib.suppress(OSError):
         remove_tree(disk, scratch)
 

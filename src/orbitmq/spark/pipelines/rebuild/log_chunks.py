@@ -52,7 +52,7 @@ class QueueRun(NamedTuple):
     at: int
     """Where in the file the units begin."""
     offsets_at: int
-    """Where in the file their queue offsets are; -1 if these follow each other and nobody needs to be told."""
+    """Position in the file of their queue offsets; -1 if the offsets are consecutive and not stored."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def settle(
 
 
 def _refuse_damage(files: LogFiles, start: int, end: int, torn_from: int, check_property_crc: bool) -> None:
-    """Be sure that the log ends where the walk did: recovery is asked, from the last whole record on."""
+    """Check that the log ends where the walk did, by recovery's scan from the last whole record on."""
     steps = scan_log(
         files, start, torn_from=torn_from, check_property_crc=check_property_crc, search_unwritten=True
     )
@@ -171,7 +171,7 @@ def _refuse_damage(files: LogFiles, start: int, end: int, torn_from: int, check_
             where, reason = int(step.offset[0]), "the body fails its CRC"
         raise DamagedInTheMiddleError(
             f"{files.path(where - where % files.file_size)} is damaged at offset {where} ({reason}) and goes on "
-            "behind it: 'orbitmq store rebuild' mends the log and builds from what is whole"
+            "behind it: 'orbitmq store rebuild' repairs the log and builds from the intact records"
         )
 
 

@@ -37,7 +37,7 @@ class Reading:
     config: StoreConfig
     batch_topics: frozenset[str]
     torn_from: int
-    """Records stored from then on may be torn: behind the checkpoint there is no progress what reached the disk."""
+    """Records stored from then on may be torn: the checkpoint does not confirm them as flushed."""
     parts: str
     """The directory for what was made of the chunks."""
     deleted: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -82,20 +82,20 @@ class _ChunkReader:
         chunk, view = self._chunk, self._view
         first = self._first()
         if first is None:
-            return self._told(None, chunk.end - chunk.base, is_file_done=False, stop=None)
+            return self._result(None, chunk.end - chunk.base, is_file_done=False, stop=None)
         at, end = first, chunk.end - chunk.base
         while at < end:
             columns = whole_records(view, at, CHUNK, end, None, check_crc=True)
             whole = None if columns is None else self._whole(columns)
             if whole is None:
                 if at >= view.size or is_blank(view, at):
-                    return self._told(first, at, is_file_done=True, stop=None)
-                return self._told(first, at, is_file_done=False, stop="no whole record begins there")
+                    return self._result(first, at, is_file_done=True, stop=None)
+                return self._result(first, at, is_file_done=False, stop="no whole record begins there")
             at = whole
-        return self._told(first, at, is_file_done=at >= view.size, stop=None)
+        return self._result(first, at, is_file_done=at >= view.size, stop=None)
 
     def _first(self) -> int | None:
-        """The position of the first record that begins in this chunk, as far as that can be told from here."""
+        """The position of the first record that begins in this chunk, as far as the chunk alone shows it."""
         chunk = self._chunk
         position = chunk.start - chunk.base
         if chunk.is_exact:
@@ -105,7 +105,7 @@ class _ChunkReader:
         found = self._view.next_record(position - 1, 0, [(position, stop)])
         return None if found is None or found >= chunk.end - chunk.base else found
 
-    def _told(self, first: int | None, at: int, *, is_file_done: bool, stop: str | None) -> ChunkResult:
+    def _result(self, first: int | None, at: int, *, is_file_done: bool, stop: str | None) -> ChunkResult:
         chunk, number = self._chunk, self._chunk.number
         has_records = self._records > 0
         self._units.add_puts(self._queues.puts)
@@ -211,9 +211,9 @@ class _ChunkReader:
         self._records += len(columns)
         self._last, self._end = int(columns.offset[-1]), columns.end
         times = columns.store_timestamp
-        said = np.flatnonzero(times)
-        if len(said):
-            self._newest = int(times[said[-1]])
+        nonzero = np.flatnonzero(times)
+        if len(nonzero):
+            self._newest = int(times[nonzero[-1]])
         known = np.flatnonzero(is_known)
         if len(known):
             self._dispatched, self._dispatched_ms = int(columns.offset[known[-1]]), int(times[known[-1]])

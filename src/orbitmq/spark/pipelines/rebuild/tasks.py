@@ -80,8 +80,8 @@ class SparkTasks:
         tracker = self._context.statusTracker()
         done = 0
         for job in tracker.getJobIdsForGroup(group):
-            told = tracker.getJobInfo(job)
-            for stage in told.stageIds if told is not None else ():
+            job_info = tracker.getJobInfo(job)
+            for stage in job_info.stageIds if job_info is not None else ():
                 info = tracker.getStageInfo(stage)
                 done += info.numCompletedTasks if info is not None else 0
         return done

@@ -1,8 +1,8 @@
 """Numbering of the topics and queues in the records of a chunk.
 
 Most records go to a plain queue with nothing but a number and a hash, and thousands of them are handled at once.
-The others (parked for later, of batch topics, with light queues) are given to the broker's own ``Dispatcher``, one
-by one, whose queues write down what they are told to hold.
+The others (deferred, of batch topics, with light queues) go to the broker's own ``Dispatcher`` one by one; its
+queues here only record what is put into them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from orbitmq.store.consumequeue.table import Queue
 
 MAX_COMPARED = 64
-"""So many topics are told apart by comparing all records with each; further ones by a look at every record."""
+"""The number of topics up to which all records are compared with each; beyond, every record is looked up."""
 
 
 class Put(NamedTuple):

@@ -1,7 +1,7 @@
 """Counts of the archived messages of each queue for a replay, with their times, read from narrow columns only.
 
-It takes no Spark: four columns of a message are a few bytes in a Parquet file, so that this is over before Spark
-would have started, and what is wrong with a request is said at once.
+Without Spark: four columns of a message are a few bytes in a Parquet file, so the count is done before Spark would
+have started, and errors in a request are reported at once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Part:
 
     files: tuple[ArchivedFile, ...]
     lives: Mapping[MessageQueue, int]
-    """How often queues had begun anew before; none, unless it is said here."""
+    """How often queues had been recreated before; 0 for those not listed."""
 
     def life(self, queue: MessageQueue) -> int:
         return self.lives.get(queue, 0)
@@ -75,18 +75,18 @@ class Counted:
 
 
 def parts_of(segments: Iterable[Segment], request: ReplayRequest) -> list[Part]:
-    """The files that may hold what is asked for, cut where a queue of theirs began anew."""
+    """The files that may hold the requested messages, split where one of their queues was recreated."""
     wanted = set(request.topics)
     first_day, last_day = _day(request.start_ms), _day(request.until_ms)
     lives: dict[MessageQueue, int] = {}
     parts: list[Part] = []
     files: list[ArchivedFile] = []
     for segment in segments:
-        anew = [queue for queue in segment.anew if queue.topic in wanted]
-        if anew:
+        recreated = [queue for queue in segment.recreated if queue.topic in wanted]
+        if recreated:
             parts.append(Part(tuple(files), dict(lives)))
             files = []
-            for queue in anew:
+            for queue in recreated:
                 lives[queue] = lives.get(queue, 0) + 1
         files += [
             file
@@ -107,7 +107,7 @@ def counted(
 ) -> dict[MessageQueue, Counted]:
     """The messages to replay of each queue, after the positions ``done``. Raises ArchiveError, OSError.
 
-    ``at`` is told how many files were read.
+    ``at`` is called with the number of files read so far.
     """
     found: dict[MessageQueue, Counted] = {}
     number = 0

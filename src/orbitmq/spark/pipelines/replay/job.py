@@ -96,7 +96,7 @@ def replay(
 
 @contextlib.contextmanager
 def opened(request: ReplayRequest, progress: JobProgress) -> Iterator[Replaying]:
-    """A replay that nobody else runs meanwhile. Needs no Spark. Raises OrbitMQError, OSError."""
+    """A replay, locked against a second run. Needs no Spark. Raises OrbitMQError, OSError."""
     if importlib.util.find_spec("pandas") is None:
         raise SparkSourceError(NEEDS_PANDAS)
     place = Archive.existing(request.archive)
@@ -178,7 +178,7 @@ class Replaying:
             if there.get(name) != value:
                 raise PipelineError(
                     f"there is a replay {self.name!r} of something else: its {name.replace('_', ' ')} is "
-                    f"{_said(there.get(name))}, not {_said(value)}; give this one another --name"
+                    f"{_text_of(there.get(name))}, not {_text_of(value)}; give this one another --name"
                 )
 
     def _count(self, done: Mapping[MessageQueue, int] | None = None) -> dict[MessageQueue, Counted]:
@@ -190,7 +190,7 @@ class Replaying:
 
     @contextlib.contextmanager
     def reached(self) -> Iterator[None]:
-        """While the cluster is asked. Raises OrbitMQError."""
+        """Around requests to the cluster. Raises OrbitMQError."""
         try:
             yield
         finally:
@@ -281,15 +281,15 @@ class Replaying:
         ):
             return list(interruptible(frame.collect))
 
-    def _finish(self, made: Plan | None, told: Sequence[Sequence[object]]) -> Summary:
+    def _finish(self, made: Plan | None, statistics: Sequence[Sequence[object]]) -> Summary:
         assert self._state is not None
-        summary = summary_of(self._request, self._state, made, told)
+        summary = summary_of(self._request, self._state, made, statistics)
         self._state = dataclasses.replace(self._state, finished_ms=round(time.time() * 1000))
         self._replays.write(self._state)
         return summary
 
 
-def _said(value: object) -> str:
+def _text_of(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "not set" if value is None else str(value)

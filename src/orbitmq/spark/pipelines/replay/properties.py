@@ -23,7 +23,7 @@ REPLAY_BROKER = "REPLAY_BROKER"
 REPLAY_QUEUE = "REPLAY_QUEUE"
 REPLAY_OFFSET = "REPLAY_OFFSET"
 REPLAY_LIFE = "REPLAY_LIFE"
-"""How often the queue had begun anew; only where it had."""
+"""How often the queue had been recreated; absent for 0."""
 REPLAY_MSG_ID = "REPLAY_MSG_ID"
 REPLAY_BORN = "REPLAY_BORN"
 REPLAY_STORED = "REPLAY_STORED"
@@ -69,9 +69,8 @@ class ReplayEncoder:
                 batch.column(COLUMNS[name])[row].as_py() for name in (REPLAY_OFFSET, REPLAY_QUEUE, REPLAY_TOPIC)
             )
             raise InvalidMessageError(
-                f"the message at offset {offset} of queue {queue} of {topic!r} has so many properties that there "
-                f"is no room for those of a replay: {sizes[row]} bytes, and at most "
-                f"{MAX_PROPERTIES_SIZE - MARK_SIZE} are allowed"
+                f"the message at offset {offset} of queue {queue} of {topic!r} has {sizes[row]} bytes of "
+                f"properties: at most {MAX_PROPERTIES_SIZE - MARK_SIZE} leave room for those of a replay"
             )
         return rows
 

@@ -79,7 +79,7 @@ class ReplayRequest:
         }
 
     def name_for(self, root: str) -> str:
-        """The name that was given, or one that follows from what is asked of the archive at ``root``."""
+        """The given name, or one that is derived from the request and the archive at ``root``."""
         if self.name is not None:
             return self.name
         text = json.dumps([root, self.what], sort_keys=True)

@@ -69,12 +69,12 @@ def to_read(state: ReplayState, bounds: Mapping[MessageQueue, Bounds]) -> dict[M
         if now.max < start:
             raise PipelineError(
                 f"{described([queue])} was longer when the replay {state.name!r} began, {start} messages, and is "
-                f"now {now.max} long: it was made again, and nobody can say what was written; begin another replay"
+                f"now {now.max} long: it was recreated, and what was written cannot be found; begin another replay"
             )
         if start < now.min and queue in set(state.routes.values()):
             raise PipelineError(
                 f"{described([queue])} has nothing before {now.min} any more, and the replay {state.name!r} began "
-                f"at {start}: nobody can say what was written; begin another replay"
+                f"at {start}: what was written cannot be found; begin another replay"
             )
         if max(start, now.min) < now.max:
             found[queue] = (max(start, now.min), now.max)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DUE = "due_us"
 """The time that a row counts as stored at. Where a clock went back, that is the latest one up to it in its queue:
-whoever sends by time must not change the order."""
+sending by time must not change the order."""
 
 _PLAN = (
     "topic string, broker string, queue_id int, part int, "

@@ -46,7 +46,7 @@ everybody knows."""
 MAX_SLEEP = 0.5
 ENDING_SECONDS = 30.0
 IN_FLIGHT = 32
-"""Chunks that have no answer yet; of those of one queue only the oldest is on its way."""
+"""Maximum number of chunks without an answer; of each queue only the oldest is in flight."""
 
 STATISTICS = "sender int, sent bigint, bytes bigint, first_s double, last_s double, lateness array<bigint>"
 """What a task gives back, in one row. Times are seconds after the common start."""
@@ -101,7 +101,7 @@ class SendingTask:
                             first = next(rest, None)
                         sending.finish()
                     except BaseException:
-                        # Nothing more is sent, and what is on its way comes to its end.
+                        # Send nothing more, and wait for requests in flight.
                         delivery.is_over = True
                         sending.abandon()
                         raise
@@ -118,7 +118,7 @@ def _until_interrupted(sending: PacedSending) -> Iterator[None]:
     try:
         yield
     except _InterruptedError:
-        # What a task raises that is about to be cancelled would be told as an error.
+        # The driver cancels this task; an exception raised before that would be reported as a failure.
         time.sleep(ENDING_SECONDS)
         raise PipelineError("the replay was interrupted: run it again to go on") from None
     finally:
@@ -186,7 +186,7 @@ class PacedSending:
         self._check()
 
     def abandon(self) -> None:
-        """Wait until nothing is on its way any more."""
+        """Wait until nothing is in flight."""
         with self._answers:
             self._answers.wait_for(lambda: not self._under_way, ENDING_SECONDS)
 

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOINING_SECONDS = 30.0
-"""How long executors may take to join before somebody is told that there are too few."""
+"""The time that executors have to join before the replay is refused for too few."""
 _POLL = 0.5
 
 
-def senders_for(spark: SparkSession, queues: int, asked: int | None) -> int:
-    """At most one for each queue. Raises OptionError if more are asked for than can run at once."""
-    if asked is None:
+def senders_for(spark: SparkSession, queues: int, requested: int | None) -> int:
+    """The number of senders, at most one per queue. Raises OptionError for more than can run at once."""
+    if requested is None:
         return min(queues, slots(spark))
-    wanted = min(asked, queues)
+    wanted = min(requested, queues)
     until = time.monotonic() + JOINING_SECONDS
     while (there := slots(spark)) < wanted:
         if time.monotonic() >= until or _is_local(spark):

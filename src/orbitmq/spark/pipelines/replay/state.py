@@ -44,7 +44,7 @@ class ReplayState:
     finished_ms: int | None = None
 
     def to_json(self) -> bytes:
-        told = {
+        fields = {
             "replay": self.name,
             "archive": self.archive,
             "what": self.what,
@@ -55,23 +55,23 @@ class ReplayState:
             "routes": [[*_listed(source), *_listed(target)] for source, target in sorted(self.routes.items())],
             "ends": [[*_listed(queue), end] for queue, end in sorted(self.ends.items())],
         }
-        return orjson.dumps(told, option=orjson.OPT_INDENT_2)
+        return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
 
     @classmethod
     def from_json(cls, data: bytes) -> ReplayState:
         """Raises PipelineError."""
         try:
-            told: dict[str, Any] = orjson.loads(data)
+            fields: dict[str, Any] = orjson.loads(data)
             return cls(
-                name=told["replay"],
-                archive=told["archive"],
-                what=told["what"],
-                last_segment=int(told["segment"]),
-                messages=int(told["messages"]),
-                routes={MessageQueue(*row[:3]): MessageQueue(*row[3:]) for row in told["routes"]},
-                ends={MessageQueue(*row[:3]): int(row[3]) for row in told["ends"]},
-                began_ms=int(told["began"]),
-                finished_ms=told["finished"],
+                name=fields["replay"],
+                archive=fields["archive"],
+                what=fields["what"],
+                last_segment=int(fields["segment"]),
+                messages=int(fields["messages"]),
+                routes={MessageQueue(*row[:3]): MessageQueue(*row[3:]) for row in fields["routes"]},
+                ends={MessageQueue(*row[:3]): int(row[3]) for row in fields["ends"]},
+                began_ms=int(fields["began"]),
+                finished_ms=fields["finished"],
             )
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise PipelineError(f"what is known of a replay is damaged: {error!r}") from error
@@ -128,7 +128,7 @@ class Replays:
 
 
 def numbered(name: str, number: int) -> str:
-    """The name of the first, second … replay under a name. Nobody can give one with such an ending."""
+    """The name of the first, second … replay under a name. ``--name`` does not accept such an ending."""
     return name if number == 1 else f"{name}~{number}"
 
 

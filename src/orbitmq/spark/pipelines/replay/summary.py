@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from orbitmq.spark.pipelines.replay.state import ReplayState
 
 ENOUGH = 0.95
-"""Of what was asked for: less is said."""
+"""The share of the requested rate below which the summary reports that senders fell behind."""
 
 
 def summary_of(
-    request: ReplayRequest, state: ReplayState, made: Plan | None, told: Sequence[Sequence[Any]]
+    request: ReplayRequest, state: ReplayState, made: Plan | None, statistics: Sequence[Sequence[Any]]
 ) -> Summary:
-    """The summary of a finished run. ``told`` are the rows of its senders (see ``sender.STATISTICS``)."""
-    sent = sum(row[1] for row in told)
+    """The summary of a finished run. ``statistics`` are the rows of its senders (see ``sender.STATISTICS``)."""
+    sent = sum(row[1] for row in statistics)
     facts: dict[str, Any] = {
         "replay": state.name,
         "messages": sent,
         "sent_before": state.messages - sent,
         "topics": _by_topic({} if made is None else made.rows),
         "into": sorted({queue.topic for queue in state.routes.values()}),
-        "bytes": sum(row[2] for row in told),
+        "bytes": sum(row[2] for row in statistics),
     }
     if made is not None:
-        seconds = max(row[4] for row in told) - min(row[3] for row in told if row[3] is not None)
-        facts |= {"senders": len(told), "seconds": round(seconds, 3)}
-        facts |= _speed(request, made, sent, seconds, told)
+        seconds = max(row[4] for row in statistics) - min(row[3] for row in statistics if row[3] is not None)
+        facts |= {"senders": len(statistics), "seconds": round(seconds, 3)}
+        facts |= _speed(request, made, sent, seconds, statistics)
     return Summary(f"Replayed from {request.archive}", facts)
 
 
 def _speed(
-    request: ReplayRequest, made: Plan, sent: int, seconds: float, told: Sequence[Sequence[Any]]
+    request: ReplayRequest, made: Plan, sent: int, seconds: float, statistics: Sequence[Sequence[Any]]
 ) -> dict[str, Any]:
     # Between n messages there are n - 1 times.
     rate = (sent - 1) / seconds if sent > 1 and seconds > 0 else None
@@ -59,15 +59,15 @@ def _speed(
     if request.rate is None and request.pace is None:
         return facts
     lateness = Lateness()
-    for row in told:
+    for row in statistics:
         lateness.merge(Lateness(row[5]))
     late = lateness.percentile_ms(0.99)
     facts["late_ms_p99"] = None if late is None else round(late, 1)
     facts["kept_up"] = behind is None or behind >= ENOUGH
     if not facts["kept_up"]:
         facts["behind"] = (
-            f"the senders came to {behind:.0%} of what was asked: give them more cores or more --senders, or look "
-            "whether the brokers are at their limit"
+            f"the senders reached {behind:.0%} of the requested rate: give them more cores or more --senders, or "
+            "check whether the brokers are at their limit"
         )
     return facts
 

@@ -66,18 +66,18 @@ class Seam:
 
     def warnings(self) -> list[str]:
         """Warnings for readers of both as one table, a sentence each."""
-        said = [
+        warnings = [
             f"the offsets {start} to {end - 1} of {described([queue])} are neither in the archive nor at the broker"
             " any more: they are missing from the answer"
             for queue, ranges in sorted(self.gaps.items())
             for start, end in ranges
         ]
-        said += [
+        warnings += [
             f"{described([queue])} ends at {there} at its broker and at {here} in the archive: only what is"
-            " archived is read of it up to there; was the topic made anew?"
+            " archived is read of it up to there; was the topic deleted and created again?"
             for queue, (there, here) in sorted(self.shrunk.items())
         ]
-        return said
+        return warnings
 
 
 def seam_of(topic: str, segments: Iterable[Segment], bounds: Mapping[MessageQueue, Bounds]) -> Seam:
@@ -85,7 +85,7 @@ def seam_of(topic: str, segments: Iterable[Segment], bounds: Mapping[MessageQueu
     archived: dict[MessageQueue, list[Range]] = {}
     for segment in segments:
         for queue, (start, end) in segment.ranges.items():
-            if queue in segment.anew:
+            if queue in segment.recreated:
                 # Offsets of before mean other messages, which are archived as well and nowhere else.
                 archived.pop(queue, None)
             if queue.topic == topic and start < end:

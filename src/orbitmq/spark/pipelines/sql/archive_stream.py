@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FORMAT = "orbitmq-archived-files"
 DONE = "files"
 ROWS = 10_000
-"""Of one piece that a task hands over."""
+"""Rows of one batch that a task yields."""
 
 
 class ArchivedFiles(DataSource):
@@ -87,7 +87,7 @@ class ArchivedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if field.name == "topic":
             return pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)
         column = batch.column(field.name)
-        # Times may be in a finer unit, depending on how Parquet was told to keep them.
+        # Times may be in a finer unit, depending on the settings of the Parquet writer.
         return column if column.type == field.type else column.cast(field.type, safe=False)
 
 

@@ -61,10 +61,10 @@ def missing_table(error: BaseException) -> str | None:
 
 def place_of(error: BaseException, text: str) -> tuple[int, int] | None:
     """Line and column, from 1."""
-    said = str(error)
-    if found := _PARSED.search(said) or _ANALYSED.search(said):
+    message = str(error)
+    if found := _PARSED.search(message) or _ANALYSED.search(message):
         place = int(found[1]), int(found[2]) + 1
-    elif found := _RUN.search(said):
+    elif found := _RUN.search(message):
         place = int(found[1]), int(found[2])
     else:
         return _searched(error, text)
@@ -89,9 +89,9 @@ def _sentence(error: BaseException) -> str:
     if _condition(error) is None:
         return sentence_of(error)
     # A condition's sentences may go over several lines; the tree of the plan comes after all of them.
-    said = _STATE.sub("", str(error))
-    said = " ".join(re.sub(r"^\s*\[[A-Z0-9_.]+\]\s*", "", said).split())
-    return said[:MAX_SENTENCE].rstrip(".") if "SQLSTATE" in str(error) else sentence_of(error)
+    message = _STATE.sub("", str(error))
+    message = " ".join(re.sub(r"^\s*\[[A-Z0-9_.]+\]\s*", "", message).split())
+    return message[:MAX_SENTENCE].rstrip(".") if "SQLSTATE" in str(error) else sentence_of(error)
 
 
 def _condition(error: BaseException) -> str | None:

@@ -106,8 +106,8 @@ class Queries:
         found = []
         for number, (name, topic) in enumerate(self._named.items()):
             seam, moment = self._places.look(topic)
-            for said in seam.warnings():
-                self._warn(said)
+            for warning in seam.warnings():
+                self._warn(warning)
             scans = None if read is None else read.get(f"file:{self._stand_in(number)}")
             columns = None if not scans else {column for scan in scans for column in scan}
             found.append(Use(name, seam, moment, wanted_columns(columns), _is_once(understood, name, scans)))
@@ -204,8 +204,8 @@ class Queries:
 
 
 def _is_once(understood: str, name: str, scans: list[frozenset[str]] | None) -> bool:
-    """Whether a plan reads a view in one place. Spark makes one scan of several where it can, and it cannot of all
-    kinds of sources: so there has to be one from the start, and none that is named once and used more often."""
+    """True if a plan reads a view exactly once. Spark merges scans where it can, which is not so for all kinds of
+    sources: so there has to be one scan from the start, and no view that is named once and used more often."""
     views = understood.count(f"View ({quoted(name)}")
     return scans is not None and len(scans) == 1 and views == 1 and "WithCTE" not in understood
 

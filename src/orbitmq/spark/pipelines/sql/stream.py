@@ -29,7 +29,7 @@ COMPLETE, APPEND = "complete", "append"
 EARLIEST = "earliest"
 LOOK_SECONDS = 0.2
 MAX_WAITING_BATCHES = 4
-"""Batches whose rows nobody has looked at yet: after so many the query waits."""
+"""Maximum number of batches whose rows have not been fetched yet; the query then waits."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class StreamOptions:
     once: bool = False
     """Whether it ends when it has read what was there when it began."""
     seconds: float | None = None
-    """For how long it runs; until it is stopped, unless said otherwise."""
+    """The duration of the query; None: until it is stopped."""
     checkpoint: str | None = None
     """Where Spark keeps how far it is, so that the same query goes on there."""
     most_rows: int = 100
@@ -75,7 +75,7 @@ def stream_view(spark: SparkSession, places: TopicPlaces, use: Use, begin: str) 
             nameserver=places.nameserver,
             subscribe=seam.topic,
             startingOffsets=start,
-            # A time at which nothing has come yet is no mistake where more is to come.
+            # A start time after the last message is valid in a stream.
             startingOffsetsByTimestampStrategy="latest",
             retrySeconds=f"{RETRY_SECONDS:g}",
             columns=",".join(use.columns),
@@ -111,18 +111,18 @@ class RunningQuery:
         self._counted: dict[int, int] = {}
         self._ends_at = None if options.seconds is None else time.monotonic() + options.seconds
         if options.begin != EARLIEST and places.archive is not None:
-            raise OptionError(f"from {options.begin} on only brokers are asked: leave the archive out")
+            raise OptionError(f"--from {options.begin} reads only from brokers: leave the archive out")
         uses, is_query = queries.uses(text)
         if not is_query or not uses:
             raise QueryError("a running query is a SELECT over topics, which this is not")
         for use in uses:
-            for said in _left_behind(use.seam):
-                warn(said)
+            for warning in _left_behind(use.seam):
+                warn(warning)
             queries.register(use, stream_view(spark, places, use, options.begin))
         self._mode, self._query = self._started(queries.run(text))
 
     def _started(self, answer: DataFrame) -> tuple[str, StreamingQuery]:
-        """An aggregate is shown whole each time; of everything else only what is new. Spark says which it is."""
+        """Start with complete output for an aggregate, else with new rows only; Spark decides which applies."""
         from pyspark.errors import AnalysisException  # noqa: PLC0415
 
         try:
@@ -180,7 +180,7 @@ class RunningQuery:
         return sum(self._counted.values())
 
     def stop(self) -> None:
-        """End it. What it has come to and nobody has seen yet can still be seen."""
+        """End the query. Rows that were computed but not fetched remain available."""
         self._is_stopped.set()
         self._query.stop()
 

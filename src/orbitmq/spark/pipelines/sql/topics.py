@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 10.0
 """How long a broker that is away is waited for before a query fails."""
 
-SHOWN_NAMES = 3
+MAX_NAMES = 3
 LOOKS = 3
 
 
@@ -81,7 +81,7 @@ class TopicPlaces:
             )
         if same:
             return same.pop()
-        near = difflib.get_close_matches(name, names, SHOWN_NAMES)
+        near = difflib.get_close_matches(name, names, MAX_NAMES)
         hint = f"did you mean {' or '.join(near)}?" if near else "'show topics' lists what there is"
         raise UnknownTopicError(f"there is no topic {name!r} {self}: {hint}")
 

@@ -42,7 +42,7 @@ def topic_view(
 ) -> DataFrame:
     """The messages of a topic as of now, archived and live: no message twice, and none missing at the seam.
 
-    ``nameserver`` is ``NAMESRV_ADDR`` of the environment unless given; with ``archive_only`` none is asked.
+    ``nameserver`` defaults to ``NAMESRV_ADDR`` of the environment; with ``archive_only`` none is used.
     ``columns`` are those that will be used (others are null, and cost nothing); ``schema`` adds the column
     ``value`` with the fields of bodies that are JSON (``"amount int, city string"``). Gaps are warned of in the
     log ``orbitmq.spark``. Raises OrbitMQError.
@@ -80,8 +80,8 @@ def _view(
     schema: str | None,
 ) -> DataFrame:
     seam, moment = places.look(topic)
-    for said in seam.warnings():
-        log.warning("%s", said)
+    for warning in seam.warnings():
+        log.warning("%s", warning)
     return with_value(view_of(spark, places, seam, moment, columns=columns), schema)
 
 
@@ -149,7 +149,7 @@ def _live_options(places: TopicPlaces, seam: Seam, ranges: Mapping[MessageQueue,
     ends: dict[str, dict[str, int]] = {}
     for queue, (start, end) in sorted(ranges.items()):
         assigned.setdefault(queue.broker_name, []).append(queue.queue_id)
-        # What brokers delete while Spark plans is no loss, unless it is what comes next after an archive.
+        # Messages that expire while Spark plans are not a loss, unless they are the next ones after the archive.
         first = start if queue in seam.archived else EARLIEST
         starts.setdefault(queue.broker_name, {})[str(queue.queue_id)] = first
         ends.setdefault(queue.broker_name, {})[str(queue.queue_id)] = end

@@ -23,7 +23,7 @@ OUTCOMES = {
     "TIME_OUT": "the handler timed out",
     "EXCEPTION": "the handler raised an exception",
     "RETURNED_NOTHING": "the handler returned nothing",
-    "FAILED": "the handler said it failed",
+    "FAILED": "the handler reported a failure",
     "SUCCESS": "sent there by hand",
 }
 """What traces say of the last attempt."""

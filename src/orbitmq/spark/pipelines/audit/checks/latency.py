@@ -21,8 +21,8 @@ COLUMNS = ("what", "topic", "group", "messages", *PERCENTILES, "max_ms")
 
 
 def latency(messages: DataFrame, consumed: DataFrame) -> DataFrame:
-    """By ``COLUMNS``, in milliseconds. Messages that were asked to come later do not count."""
-    soon = messages.where(~sf.col("is_parked"))
+    """By ``COLUMNS``, in milliseconds. Delayed and timed messages do not count."""
+    soon = messages.where(~sf.col("is_deferred"))
     stored = soon.select(
         sf.lit(BORN_TO_STORED).alias("what"),
         "topic",
@@ -32,7 +32,7 @@ def latency(messages: DataFrame, consumed: DataFrame) -> DataFrame:
     found = _percentiles(stored)
     for what, since in ((STORED_TO_CONSUMED, "store_timestamp"), (BORN_TO_CONSUMED, "born_timestamp")):
         took = (sf.col("consumed_ms") - sf.unix_millis(since)).alias("ms")
-        rows = consumed.where(~sf.col("is_parked")).select(sf.lit(what).alias("what"), "topic", "group", took)
+        rows = consumed.where(~sf.col("is_deferred")).select(sf.lit(what).alias("what"), "topic", "group", took)
         found = found.unionByName(_percentiles(rows))
     return found.select(*COLUMNS)
 
@@ -58,7 +58,7 @@ def consumed_messages(sources: Sources, messages: DataFrame, tried: DataFrame, t
                     "born_timestamp",
                     "store_timestamp",
                     "keys",
-                    "is_parked",
+                    "is_deferred",
                 ),
                 "store_timestamp",
             ).alias("one")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
-from orbitmq.spark.pipelines.audit.plan import PARKED_TOPICS
+from orbitmq.spark.pipelines.audit.plan import DEFERRED_TOPICS
 from orbitmq.spark.pipelines.audit.queue_stats import with_holes
 from orbitmq.spark.pipelines.audit.sources import PLACE, QUEUE
 from orbitmq.spark.pipelines.audit.traces import PUBLISHED, RECALLED
@@ -43,7 +43,7 @@ COLUMNS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claims:
-    """What clients claim to have stored: trace records, and commits of transactions that are missing."""
+    """Messages that clients report as stored: trace records, and commits of transactions that are missing."""
 
     records: DataFrame
     commits: DataFrame
@@ -105,9 +105,10 @@ def _explained(plan: AuditPlan, found: DataFrame) -> DataFrame:
 
 
 def _within_window(plan: AuditPlan) -> Spans:
-    """What the archive has to hold of a time: what it says it holds, and brokers say was stored then.
+    """The ranges that the archive has to hold of a time: archived ranges, cut to what brokers stored in that time.
 
-    Where nobody can say, the archive has to be without holes between the first and the last of its rows.
+    Queues of which brokers know no such range are left out: the archive then has to be without holes between its
+    first and its last row.
     """
     if not plan.request.has_window:
         return plan.archived
@@ -224,7 +225,7 @@ def _never_stored(sources: Sources, messages: DataFrame, claims: Claims, complet
         "at_ms",
     ).unionByName(claims.commits.withColumn("kind", sf.lit(COMMITTED)))
     recalled = records.where((sf.col("what") == RECALLED) & sf.col("succeeded")).select("message_id")
-    deferred = sources.own(PARKED_TOPICS).select(sf.coalesce("unique_id", "msg_id").alias("message_id"))
+    deferred = sources.own(DEFERRED_TOPICS).select(sf.coalesce("unique_id", "msg_id").alias("message_id"))
     claimed = claimed.join(complete, "topic").where(_is_within(sources.plan, sf.col("at_ms")))
     ids = sources.small(claimed.select("topic", "message_id"), claims.count)
     # Of many messages and few claims first those that are claimed at all.
@@ -236,15 +237,15 @@ def _never_stored(sources: Sources, messages: DataFrame, claims: Claims, complet
         .join(recalled, ["message_id"], "left_anti")
         .join(deferred, ["message_id"], "left_anti")
     )
-    nobody = sf.lit(None).cast("bigint")
+    unknown = sf.lit(None).cast("bigint")
     when = sf.timestamp_millis("at_ms")
     return missing.select(
         "kind",
         "topic",
         sf.lit(None).cast("string").alias("broker"),
         sf.lit(None).cast("int").alias("queue_id"),
-        nobody.alias("first_offset"),
-        nobody.alias("last_offset"),
+        unknown.alias("first_offset"),
+        unknown.alias("last_offset"),
         sf.lit(1).cast("bigint").alias("messages"),
         sf.lit(0).cast("bigint").alias("elsewhere"),
         "message_id",
@@ -256,7 +257,7 @@ def _never_stored(sources: Sources, messages: DataFrame, claims: Claims, complet
 
 
 def _is_within(plan: AuditPlan, at_ms: Column) -> Column:
-    """Whether a message of a time has to be among what was read, whatever the clock of its producer."""
+    """True for times whose messages must have been read, with slack for the clocks of producers."""
     within = at_ms >= sf.col("complete_since_ms")
     if plan.request.since_ms is not None:
         within = within & (at_ms >= plan.request.since_ms + CLOCK_SLACK_MS)
@@ -266,7 +267,7 @@ def _is_within(plan: AuditPlan, at_ms: Column) -> Column:
 
 
 def complete_since(plan: AuditPlan, read: Stats) -> dict[str, int]:
-    """By topic, from when on (ms) all its messages have to be there; topics of which nobody can say are left out.
+    """By topic, the time (ms) since which no message may be missing; topics without a known time are left out.
 
     A queue that is there from its first offset is complete. One whose beginning has expired is so from its first
     message on. One of which nothing is left says nothing.
@@ -300,5 +301,5 @@ def _begin(plan: AuditPlan, queue: MessageQueue, rows: QueueStats | None) -> int
 
 
 def _begins_with_window(plan: AuditPlan, queue: MessageQueue) -> bool:
-    """Whether there are older messages than the time that is asked for."""
+    """True if the queue has messages that are older than the audited time."""
     return queue in plan.messages and plan.messages[queue][0] > plan.begins[queue]

@@ -28,7 +28,7 @@ def out_of_order(messages: DataFrame, tolerance_ms: int, *, has_keys: bool = Tru
     if not has_keys:
         return stored.select(*COLUMNS)
     # A deferred message is stored again when it is due, and keeps its birth time.
-    keyed = messages.where(sf.col("sharding_key").isNotNull() & ~sf.col("is_parked"))
+    keyed = messages.where(sf.col("sharding_key").isNotNull() & ~sf.col("is_deferred"))
     born = _behind(keyed, [*QUEUE, "sharding_key"], "born_timestamp", tolerance_ms, BORN)
     return born.unionByName(stored).select(*COLUMNS)
 

@@ -30,17 +30,17 @@ COLUMNS = (
 
 
 def transactions(
-    sources: Sources, messages: DataFrame, told: DataFrame, complete: DataFrame, now_ms: int
+    sources: Sources, messages: DataFrame, records: DataFrame, complete: DataFrame, now_ms: int
 ) -> DataFrame:
-    """One row for each transaction, by ``COLUMNS``, and ``is_ended`` and what producers ``said``."""
+    """One row per transaction, by ``COLUMNS``, with ``is_ended`` and the outcome that producers ``reported``."""
     halves = _halves(sources)
     committed = messages.where("is_commit").select(
         "topic", sf.col("id").alias("message_id"), sf.lit(True).alias("is_committed")
     ).distinct()  # fmt: skip
-    said = (
-        told.where(sf.col("what") == TRANSACTION)
+    reported = (
+        records.where(sf.col("what") == TRANSACTION)
         .groupBy("message_id")
-        .agg(sf.max_by("outcome", "at_ms").alias("said"), sf.max("at_ms").alias("said_ms"))
+        .agg(sf.max_by("outcome", "at_ms").alias("reported"), sf.max("at_ms").alias("reported_ms"))
     )
     given_up = (
         sources.own([TRANSACTION_GIVEN_UP_TOPIC])
@@ -49,16 +49,16 @@ def transactions(
     )
     joined = (
         halves.join(committed, ["topic", "message_id"], "left")
-        .join(said, ["message_id"], "left")
+        .join(reported, ["message_id"], "left")
         .join(given_up, ["message_id"], "left")
         .join(complete, ["topic"], "left")
     )
     age = (sf.lit(now_ms) - sf.unix_millis("began")) / 1000
     # What is not in its topic though nothing of that has expired was not committed.
-    is_gone = (sf.col("said") == "ROLLBACK_MESSAGE") | (sf.unix_millis("began") >= sf.col("complete_since_ms"))
+    is_gone = (sf.col("reported") == "ROLLBACK_MESSAGE") | (sf.unix_millis("began") >= sf.col("complete_since_ms"))
     outcome = (
         sf.when(sf.col("is_committed"), COMMITTED)
-        .when(sf.col("is_ended") & (sf.col("said") == "COMMIT_MESSAGE"), COMMITTED)
+        .when(sf.col("is_ended") & (sf.col("reported") == "COMMIT_MESSAGE"), COMMITTED)
         .when(sf.col("is_ended") & is_gone, ROLLED_BACK)
         .when(sf.col("is_ended"), UNKNOWN)
         .when(sf.col("is_given_up"), GIVEN_UP)
@@ -66,7 +66,7 @@ def transactions(
         .otherwise(PENDING)
     )
     found = joined.withColumns({"outcome": outcome, "age_seconds": age.cast("bigint")}).select(
-        *COLUMNS, "is_ended", "is_committed", "said", "said_ms"
+        *COLUMNS, "is_ended", "is_committed", "reported", "reported_ms"
     )
     return sources.keep(found) if sources.has([TRANSACTION_HALF_TOPIC]) else found
 
@@ -133,8 +133,10 @@ def _ended(sources: Sources) -> DataFrame:
 
 def missing_commits(found: DataFrame) -> DataFrame:
     """Transactions that were committed, as their producers say and brokers have noted, and are nowhere."""
-    is_missing = sf.col("is_ended") & (sf.col("said") == "COMMIT_MESSAGE") & sf.col("is_committed").isNull()
-    return found.where(is_missing).select("topic", "message_id", "msg_id", "keys", sf.col("said_ms").alias("at_ms"))
+    is_missing = sf.col("is_ended") & (sf.col("reported") == "COMMIT_MESSAGE") & sf.col("is_committed").isNull()
+    return found.where(is_missing).select(
+        "topic", "message_id", "msg_id", "keys", sf.col("reported_ms").alias("at_ms")
+    )
 
 
 def undecided(found: DataFrame) -> DataFrame:
@@ -143,5 +145,5 @@ def undecided(found: DataFrame) -> DataFrame:
 
 
 def outcomes(found: DataFrame) -> DataFrame:
-    """How many of each topic came out how."""
+    """The number of transactions by topic and outcome."""
     return found.groupBy("topic", "outcome").agg(sf.count("*").alias("transactions"))

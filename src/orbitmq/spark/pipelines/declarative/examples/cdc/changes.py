@@ -1,4 +1,4 @@
-"""What happened to the rows of a table, from the topic ``customers-changes``: each change is a message."""
+"""The changes of a table's rows, from the topic ``customers-changes``: each change is a message."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame
