@@ -1,0 +1,1 @@
+"""Clusters and their servers: topology, brokers, settings, replication, name servers, controllers."""

@@ -1,0 +1,155 @@
+"""Lag: the progress of groups, queue by queue, and for all groups of a broker at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from orbitmq.admin.errors import AdminError, NotFoundError
+from orbitmq.admin.group.model import GroupLag, QueueLag, retry_topic
+from orbitmq.admin.session import LONG, decode
+from orbitmq.admin.topic.topics import readers_of
+from orbitmq.protocol.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    ConsumeStats,
+    ConsumeStatsList,
+    QueryConsumeTimeSpanBody,
+)
+from orbitmq.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orbitmq.admin.cluster.brokers import Brokers
+    from orbitmq.admin.group.members import Members
+    from orbitmq.admin.session import AdminSession
+    from orbitmq.admin.topic.topics import Topics
+    from orbitmq.protocol.bodies import MessageQueue, OffsetWrapper, QueueTimeSpan
+
+
+class Lag:
+    """The progress of groups."""
+
+    def __init__(self, session: AdminSession, brokers: Brokers, topics: Topics, members: Members) -> None:
+        self._session = session
+        self._brokers = brokers
+        self._topics = topics
+        self._members = members
+
+    async def of_group(
+        self,
+        group: str,
+        *,
+        topic: str = "",
+        cluster: str = "",
+        with_clients: bool = False,
+        may_be_empty: bool = False,
+    ) -> GroupLag:
+        """The progress of a group in all its topics, or in one. Raises NotFoundError if it has none."""
+        tables = await self.tables(group, topic=topic, cluster=cluster)
+        queues = [_queue_lag(queue, offsets) for table in tables for queue, offsets in table.offset_table.items()]
+        if not queues and not may_be_empty:
+            where = f" of the topic {topic}" if topic else ""
+            raise NotFoundError("group", group, f"no broker has offsets{where}: it has consumed nothing")
+        if with_clients and queues:
+            owners = await self.owners(group)
+            queues = [
+                dataclasses.replace(one, client_id=owners.get((one.topic, one.broker_name, one.queue_id), ""))
+                for one in queues
+            ]
+        return GroupLag(group, tuple(sorted(queues)), sum(table.consume_tps for table in tables))
+
+    async def tables(self, group: str, *, topic: str = "", cluster: str = "") -> list[ConsumeStats]:
+        """The progress at each broker, as they send it."""
+        brokers = await self._addresses(group, topic, cluster)
+        fields = {"consumerGroup": group, "topic": topic or None}
+
+        async def fetch(address: str) -> ConsumeStats:
+            seconds = self._session.config.timeout * LONG
+            answer = await self._session.call(address, RequestCode.GET_CONSUME_STATS, fields, seconds=seconds)
+            return decode(ConsumeStats, answer, address)
+
+        return list((await self._session.from_all(brokers, fetch)).values())
+
+    async def _addresses(self, group: str, topic: str, cluster: str) -> list[str]:
+        """The brokers to read from: those of the topic, of the cluster, or of the group's retry topic."""
+        if cluster or not topic:
+            topology = await self._brokers.topology()
+            return [one.address for one in topology.readers(cluster or self._session.config.cluster)]
+        try:
+            route = await self._topics.route(topic)
+        except NotFoundError:
+            route = await self._topics.route(retry_topic(group))
+        return list(readers_of(route).values())
+
+    async def owners(self, group: str) -> dict[tuple[str, str, int], str]:
+        """The member that has each queue, by topic, broker name and queue id: with one request per member."""
+        try:
+            connections = await self._members.connections(group)
+        except AdminError:
+            return {}
+        done, _ = await self._session.gather(
+            [member.client_id for member in connections.members],
+            lambda client: self._members.running_info(group, client),
+        )
+        return {
+            (queue.topic, queue.broker_name, queue.queue_id): client
+            for client, info in done.items()
+            for queue in (*info.mq_table, *info.mq_pop_table)
+        }
+
+    async def of_all_groups(self, brokers: Iterable[str], *, ordered_only: bool = False) -> dict[str, GroupLag]:
+        """The progress of all groups, with one request per broker: the queues that the brokers count."""
+        groups: dict[str, tuple[list[QueueLag], float]] = {}
+        tables = await self._session.from_all(
+            brokers, lambda address: self.broker_table(address, ordered_only=ordered_only)
+        )
+        for table in tables.values():
+            for entry in table.consume_stats_list:
+                for group, parts in entry.items():
+                    queues, tps = groups.get(group, ([], 0.0))
+                    for part in parts:
+                        queues += [_queue_lag(queue, offsets) for queue, offsets in part.offset_table.items()]
+                        tps += part.consume_tps
+                    groups[group] = (queues, tps)
+        return {
+            group: GroupLag(group, tuple(sorted(queues)), tps) for group, (queues, tps) in sorted(groups.items())
+        }
+
+    async def broker_table(
+        self, address: str, *, ordered_only: bool = False, seconds: float | None = None
+    ) -> ConsumeStatsList:
+        """The progress of all groups at one broker, as it sends it."""
+        limit = self._session.config.timeout * LONG if seconds is None else seconds
+        fields = {"isOrder": ordered_only}
+        answer = await self._session.call(address, RequestCode.GET_BROKER_CONSUME_STATS, fields, seconds=limit)
+        return decode(ConsumeStatsList, answer, address)
+
+    async def committed(self, address: str) -> ConsumerOffsetSerializeWrapper:
+        """All committed offsets of one broker."""
+        answer = await self._session.call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        return decode(ConsumerOffsetSerializeWrapper, answer, address)
+
+    async def time_spans(self, group: str, topic: str) -> list[QueueTimeSpan]:
+        """The times of the first, the last and the last consumed message of each queue. Raises NotFoundError."""
+        route = await self._topics.route(topic)
+        fields = {"topic": topic, "group": group}
+
+        async def fetch(address: str) -> list[QueueTimeSpan]:
+            answer = await self._session.call(address, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+            return decode(QueryConsumeTimeSpanBody, answer, address).consume_time_span_set
+
+        done = await self._session.from_all(readers_of(route).values(), fetch)
+        return [span for spans in done.values() for span in spans]
+
+
+def _queue_lag(queue: MessageQueue, offsets: OffsetWrapper) -> QueueLag:
+    return QueueLag(
+        queue.topic,
+        queue.broker_name,
+        queue.queue_id,
+        offsets.broker_offset,
+        offsets.consumer_offset,
+        offsets.pull_offset,
+        offsets.last_timestamp,
+    )

@@ -1,0 +1,1 @@
+"""Lite topics of RocketMQ 5.5."""

@@ -1,0 +1,1 @@
+"""Messages: look-ups, reads, delivery tracks, resending, dead letters."""

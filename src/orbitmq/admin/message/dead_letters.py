@@ -1,0 +1,124 @@
+"""Dead letters: messages that groups have given up, listed, read and sent again."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from orbitmq.admin.errors import AdminError, NotFoundError
+from orbitmq.admin.group.model import dead_letter_topic
+from orbitmq.admin.message.delivery import original_topic
+from orbitmq.admin.topic.model import TopicKind
+from orbitmq.protocol.names import DLQ_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from orbitmq.admin.message.delivery import Delivery
+    from orbitmq.admin.message.messages import Messages
+    from orbitmq.admin.session import AdminSession
+    from orbitmq.admin.topic.topics import Topics
+    from orbitmq.client.message import ReceivedMessage
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeadLetterQueue:
+    """The dead letter topic of a group."""
+
+    group: str
+    messages: int
+    last_update_ms: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resent:
+    """The result of sending one dead letter again: the new id, or the error."""
+
+    offset_message_id: str
+    topic: str
+    message_id: str = ""
+    error: str = ""
+
+
+class DeadLetters:
+    """Dead letter topics of groups."""
+
+    def __init__(self, session: AdminSession, topics: Topics, messages: Messages, delivery: Delivery) -> None:
+        self._session = session
+        self._topics = topics
+        self._messages = messages
+        self._delivery = delivery
+
+    async def all(self, *, cluster: str = "") -> list[DeadLetterQueue]:
+        """All dead letter topics with their number of messages: one request per topic and broker."""
+        names = await self._topics.names(cluster=cluster, kinds=(TopicKind.DEAD_LETTER,))
+
+        async def count(topic: str) -> DeadLetterQueue:
+            ends = (await self._topics.stats(topic)).offset_table.values()
+            return DeadLetterQueue(
+                topic.removeprefix(DLQ_PREFIX),
+                sum(one.max_offset - one.min_offset for one in ends),
+                max((one.last_update_timestamp for one in ends), default=0),
+            )
+
+        found = await self._session.from_all(names, count)
+        return [found[name] for name in names]
+
+    async def read(
+        self,
+        group: str,
+        *,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[ReceivedMessage]:
+        """The dead letters of a group. Raises NotFoundError if it never had any."""
+        try:
+            async for message in self._messages.read(
+                dead_letter_topic(group), begin_ms=begin_ms, end_ms=end_ms, limit=limit
+            ):
+                yield message
+        except NotFoundError as error:
+            raise NotFoundError("dead letter topic of the group", group, "it has given up no message") from error
+
+    async def resend(
+        self,
+        group: str,
+        *,
+        message_id: str = "",
+        topic: str = "",
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> list[Resent]:
+        """Send dead letters again, to their original topic or to another: all, those of a time, or one.
+
+        The dead letters stay where they are. A failure does not stop the others.
+        """
+        results = []
+        async for message in self.read(group, begin_ms=begin_ms, end_ms=end_ms):
+            if message_id and message_id not in _ids_of(message):
+                continue
+            results.append(await self._resend_one(message, topic, dry_run=dry_run))
+            if limit is not None and len(results) >= limit:
+                break
+        if message_id and not results:
+            raise NotFoundError("dead letter", message_id, f"the group {group} has none with this id")
+        return results
+
+    async def _resend_one(self, message: ReceivedMessage, topic: str, *, dry_run: bool) -> Resent:
+        target = topic or original_topic(message)
+        if dry_run:
+            return Resent(message.offset_message_id, target)
+        try:
+            receipt = await self._delivery.resend(message, topic=target)
+        except AdminError as error:
+            return Resent(message.offset_message_id, target, error=str(error))
+        return Resent(message.offset_message_id, target, receipt.message_id)
+
+
+def _ids_of(message: ReceivedMessage) -> set[str]:
+    found = {message.message_id, message.offset_message_id}
+    found.update(message.properties.get(name, "") for name in ("DLQ_ORIGIN_MESSAGE_ID", "ORIGIN_MESSAGE_ID"))
+    return found

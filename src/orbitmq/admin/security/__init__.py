@@ -1,0 +1,1 @@
+"""Users and rules of access."""

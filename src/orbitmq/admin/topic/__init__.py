@@ -1,0 +1,1 @@
+"""Topics: lists, descriptions, changes, order configuration, static topics."""
