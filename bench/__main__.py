@@ -62,13 +62,13 @@ def main(
     chosen = _choose(only)
     size = Size.QUICK if quick else Size.FULL if full else Size.USUAL
     if directory is not None and not os.path.isdir(directory):
-        raise typer.BadParameter(f"{directory} is no directory", param_hint="--dir")
+        raise typer.BadParameter(f"{directory} is not a directory", param_hint="--dir")
     try:
         with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=directory) as root:
             _refuse_without_space(chosen, root, size)
             report = _run(chosen, root, size, console)
     except ApartError as error:
-        # The process has said on stderr what happened to it.
+        # The process has printed its own error on stderr.
         console.print(f"{error}", highlight=False)
         raise typer.Exit(1) from None
     report.print(console)

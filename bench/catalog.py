@@ -9,8 +9,8 @@ from bench.scenarios import (
     append,
     batch_append,
     clean_open,
+    deferred,
     memory,
-    parked,
     protocol,
     queues,
     read,
@@ -47,7 +47,7 @@ SCENARIOS = (
     Scenario("clean-open", "open a store that was closed", clean_open.run, clean_open.space),
     Scenario("memory", "memory after appending", memory.run, memory.space),
     Scenario("timers", "memory of messages that wait for their time", timers.run, timers.space),
-    Scenario("parked", "messages that wait and are then due at once", parked.run, parked.space),
+    Scenario("deferred", "messages that wait and are then due at once", deferred.run, deferred.space),
     Scenario("queues", "50,000 queues beside 8", queues.run, queues.space),
     Scenario("protocol", "frames, headers and answers", protocol.run, protocol.space),
 )
@@ -55,7 +55,7 @@ SCENARIOS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bar:
-    """What a figure's median should not pass."""
+    """The limit of a figure's median."""
 
     statement: str
     scenario: str
@@ -76,7 +76,7 @@ class Bar:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a bar was met; None if this run did not measure it."""
+    """True if a bar was met; None if this run did not measure it."""
 
     bar: Bar
     value: float | None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Size(enum.Enum):
-    """How much work a run does."""
+    """The amount of work of a run."""
 
     QUICK = "quick"
     """Seconds, to see that everything works; the figures say little."""
@@ -23,7 +23,7 @@ class Size(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """What a scenario is told: a directory of its own that exists and is empty, and how much to do."""
+    """The parameters of a scenario: an empty directory of its own, and the amount of work."""
 
     directory: str
     size: Size = Size.USUAL

@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Machine:
-    """What must be the same for two figures to be comparable."""
+    """The environment, which must be the same for two figures to be comparable."""
 
     cpu: str
     cores: int
@@ -49,7 +49,7 @@ def describe_machine(directory: str) -> Machine:
 
 
 def load_average() -> float:
-    """How many processes wanted to run in the last minute."""
+    """The load average of the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
@@ -106,7 +106,7 @@ class Memory:
     anonymous: float
     """Heap and stacks: what the process needs for itself."""
     mapped: float
-    """Pages of files: the page cache seen through maps, which the kernel takes back when it needs memory."""
+    """Mapped pages of the page cache, which the operating system reclaims when it needs memory."""
 
 
 def own_memory() -> Memory:
@@ -121,7 +121,7 @@ def own_memory() -> Memory:
 
 
 def own_open_files() -> int:
-    """How many descriptors this process has open."""
+    """The number of open descriptors of this process."""
     # Listing the directory takes one itself.
     return len(os.listdir("/proc/self/fd")) - 1
 

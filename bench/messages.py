@@ -61,7 +61,7 @@ def open_store(
     flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
     log_file_size: int = 1 << 30,
 ) -> MessageStore:
-    """A store with a broker's own settings, unless told otherwise."""
+    """A store, by default with a broker's own settings."""
     config = StoreConfig(
         store_path_root_dir=store_root(directory), flush_disk_type=flush, mapped_file_size_commit_log=log_file_size
     )

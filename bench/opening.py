@@ -11,7 +11,7 @@ from bench.rounds import Stopwatch
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Opening:
-    """What one opening took and did."""
+    """Cost and result of one opening."""
 
     wall: float
     cpu: float

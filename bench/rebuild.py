@@ -24,7 +24,7 @@ from bench.apart import apart
 from bench.figures import Figure, figure
 from bench.machine import GIB, MIB, describe_machine, free_space, load_average
 from bench.messages import BORN_HOST, TAGS, open_store, store_root
-from bench.report import shown
+from bench.report import formatted
 from orbitmq.store import StoredMessage
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TOPICS = 4
 QUEUES = 8
-LEAST_BODY, MOST_BODY = 128, 1024
+MIN_BODY, MAX_BODY = 128, 1024
 
 BROKER = "orbitmq store rebuild"
 SPARK = "orbitmq pipeline rebuild"
@@ -57,15 +57,15 @@ def rebuild(
         machine, load = describe_machine(home), load_average()
         records = apart(fill_store, home, size)
         figures = _measured(store_root(home), rounds, cores)
-    told = {
+    results = {
         "machine": {"cpu": machine.cpu, "cores": machine.cores, "python": machine.python},
         "load": [load, load_average()],
         "store": {"bytes": size, "records": records, "queues": TOPICS * QUEUES},
         "figures": [one.as_json() for one in figures],
     }
-    _print(console, told, figures)
+    _print(console, results, figures)
     if json_to is not None:
-        text = json.dumps(told, indent=2) + "\n"
+        text = json.dumps(results, indent=2) + "\n"
         if json_to == "-":
             sys.stdout.write(text)
         else:
@@ -76,12 +76,12 @@ def rebuild(
 def fill_store(home: str, size: int) -> int:
     """Fill a store with messages of 128 B to 1 KiB, each with a key, a tag and a unique key; returns how many."""
     rng = random.Random(1)
-    content = rng.randbytes(4 * MOST_BODY)
+    content = rng.randbytes(4 * MAX_BODY)
     count = 0
     with open_store(home) as store:
         now = store.clock.now_ms()
         while store.log.end < size:
-            start, length = rng.randrange(2 * MOST_BODY), rng.randint(LEAST_BODY, MOST_BODY)
+            start, length = rng.randrange(2 * MAX_BODY), rng.randint(MIN_BODY, MAX_BODY)
             items = (
                 f"UNIQ_KEY\x01C0000207302A251A69D7{count:012X}",
                 f"KEYS\x01order-{count}",
@@ -115,9 +115,9 @@ def _measured(root: str, rounds: int, cores: int) -> list[Figure]:
             (BROKER, broker, ["store", "rebuild", root, "--yes", "--json"]),
             (SPARK, spark, ["pipeline", "rebuild", root, "--master", f"local[{cores}]", "--json"]),
         ):
-            seconds, told = _run(arguments)
+            seconds, results = _run(arguments)
             times.append(seconds)
-            inside[name].append(float(told["seconds"]))
+            inside[name].append(float(results["seconds"]))
             digest = _digest(root)
             assert made in {None, digest}, f"{name} has built something else"
             made = digest
@@ -162,13 +162,15 @@ def _digest(root: str) -> str:
     return digest.hexdigest()
 
 
-def _print(console: Console, told: Mapping[str, Any], figures: Sequence[Figure]) -> None:
-    store, machine = told["store"], told["machine"]
-    console.print(f"{machine['cpu']}, {machine['cores']} cores; load {told['load'][0]}, then {told['load'][1]}")
+def _print(console: Console, results: Mapping[str, Any], figures: Sequence[Figure]) -> None:
+    store, machine = results["store"], results["machine"]
+    console.print(
+        f"{machine['cpu']}, {machine['cores']} cores; load {results['load'][0]}, then {results['load'][1]}"
+    )
     console.print(f"{store['records']:,} records in {store['bytes'] / GIB:.2f} GiB, {store['queues']} queues")
     table = Table(box=None, pad_edge=False)
     for heading in ("subject", "measure", "min", "median", "max", "unit"):
         table.add_column(heading, justify="left" if heading in {"subject", "measure", "unit"} else "right")
     for one in figures:
-        table.add_row(one.subject, one.measure, *map(shown, (one.low, one.median, one.high)), one.unit)
+        table.add_row(one.subject, one.measure, *map(formatted, (one.low, one.median, one.high)), one.unit)
     console.print(table)

@@ -26,7 +26,7 @@ class Report:
     load_before: float
     load_after: float = 0.0
     source_after: str = ""
-    """Not what it was before if somebody changed the code meanwhile: then figures belong to different code."""
+    """Differs from the revision before if the code changed meanwhile: figures then belong to different code."""
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     results: dict[str, list[Figure]] = dataclasses.field(default_factory=dict)
 
@@ -75,13 +75,13 @@ def _table(figures: list[Figure]) -> Table:
     table.add_column("unit", min_width=9, no_wrap=True)
     table.add_column("rounds", justify="right")
     for figure in figures:
-        cells = (shown(value) for value in (figure.low, figure.median, figure.high))
+        cells = (formatted(value) for value in (figure.low, figure.median, figure.high))
         table.add_row(figure.subject, figure.measure, *cells, figure.unit, str(len(figure.values)))
     return table
 
 
-def shown(value: float) -> str:
-    """A number with three digits that count, or whole if it has more or is."""
+def formatted(value: float) -> str:
+    """A number with three significant digits, or as an integer from 100 on."""
     size = abs(value)
     if size >= 100 or value == int(value):
         return f"{value:,.0f}"

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(slots=True)
 class Timing:
-    """What the rounds of one case took, each divided by what it did."""
+    """Times of the rounds of one case, each divided by its operations."""
 
     cpu: list[float] = dataclasses.field(default_factory=list)
     """Seconds of CPU per item: user and system time of all threads of this process."""
     user: list[float] = dataclasses.field(default_factory=list)
-    """The part of it that was not spent in the kernel, to the precision of the kernel's ticks."""
+    """User time, to the precision of the system's clock ticks."""
     wall: list[float] = dataclasses.field(default_factory=list)
     """Seconds by the clock per item."""
 

@@ -21,9 +21,9 @@ from bench.client.report import ClientReport
 from bench.client.turns import Turns
 from bench.figures import Size
 from bench.machine import GIB, describe_machine, free_space, load_average, source_state
+from bench.output import tell as tell_report
 from bench.server import java_load
 from bench.server.systems import APACHE, ORBITMQ, Server, start_apache, start_orbitmq
-from bench.telling import tell as tell_report
 from peers import apache
 from peers.process import PeerError
 
@@ -57,8 +57,8 @@ def client(
     if not chosen:
         raise typer.BadParameter(f"no load is called {' or '.join(only or ())}", param_hint="--only")
     if directory is not None and not os.path.isdir(directory):
-        raise typer.BadParameter(f"{directory} is no directory", param_hint="--dir")
-    # Told to end, it cleans up first: the folder may hold gigabytes.
+        raise typer.BadParameter(f"{directory} is not a directory", param_hint="--dir")
+    # On SIGTERM it cleans up first: the folder may hold gigabytes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         report = _run(chosen, size, directory, console, alone=alone)
@@ -69,7 +69,7 @@ def client(
 
 
 def _missing(chosen: list[Load], *, alone: bool) -> dict[Program | str, str]:
-    """What cannot be run here, a program or a server, and why."""
+    """Programs and servers that cannot run here, with the reason."""
     if alone:
         return dict.fromkeys((APACHE, grpc_peer.PROXY, Program.GRPC, Program.JAVA), "")
     found: dict[Program | str, str] = {}

@@ -58,7 +58,7 @@ def interpreter() -> Path:
 
 
 def is_fetched() -> bool:
-    """Whether ``unavailable`` has nothing left to fetch."""
+    """True if ``unavailable`` has nothing left to fetch."""
     return is_filled(_ENVIRONMENT) and is_filled(_JARS.name)
 
 

@@ -36,8 +36,8 @@ def measure(main: str, load: Load, server: Server, lines: int) -> Sample:
             while True:
                 now = time.monotonic()
                 used.append((now, processor_seconds(process.pid)))
-                said = read_lines(main, printed(Path(folder), main))
-                if len(said) >= lines:
+                message = read_lines(main, printed(Path(folder), main))
+                if len(message) >= lines:
                     break
                 if not process.running or now > deadline:
                     raise PeerError(f"{load.name}: no figures from {process.name}\n{process.quote()}")
@@ -46,7 +46,7 @@ def measure(main: str, load: Load, server: Server, lines: int) -> Sample:
             process.kill()
     before = next(each for each in reversed(used) if used[-1][0] - each[0] >= WINDOW_SECONDS)
     cpu = (used[-1][1] - before[1]) / (used[-1][0] - before[0])
-    last = said[-1]
+    last = message[-1]
     values = {RATE: last.rate, CPU: cpu / max(last.rate, 1) * 1e6, CORES: cpu, AVERAGE: last.average}
     return Sample(values, last.failed, f"{last.failed} counted by Apache's {main}" if last.failed else "")
 

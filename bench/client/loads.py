@@ -16,7 +16,7 @@ THREADS = 16
 
 
 class Program(enum.Enum):
-    """What a client runs as."""
+    """The program of a client."""
 
     ORBITMQ = "OrbitMQ"
     GRPC = grpc_peer.NAME
@@ -34,7 +34,7 @@ class Contender:
     """What its program calls it: that of a load, or the Java class."""
     in_flight: int = 1
     is_judged: bool = True
-    """Whether bars are held against it: not where it does something that its peers do not."""
+    """True if bars apply to it: not where it does something that its peers do not."""
 
     @property
     def name(self) -> str:
@@ -59,7 +59,7 @@ class Load:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """How much of everything."""
+    """The amount of work of each part of a run."""
 
     rounds: int
     seconds: float
@@ -81,7 +81,7 @@ PLANS = {
 FILLED = "Bench-client-filled"
 
 IN_FLIGHT = 1024
-"""What the client allows itself with back-pressure, unless it is told otherwise."""
+"""The client's default limit of messages in flight, with back-pressure."""
 GATHERED = 16_384
 """With ``auto_batch``, messages wait up to 10 ms for each other: fewer would not fill batches."""
 GRPC_IN_FLIGHT = 256

@@ -1,4 +1,4 @@
-"""What is measured of clients only, and what OrbitMQ's client holds itself to."""
+"""Measures of clients only, and the bars of OrbitMQ's client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bench.client.grpc_peer import PROXY
 from bench.client.loads import ASYNC_SEND, CONSUME, LOADS, Program
 from bench.figures import Figure
-from bench.report import shown
+from bench.report import formatted
 from bench.server.measures import RATE, Measure
 from bench.server.systems import APACHE, ORBITMQ
 
@@ -28,7 +28,7 @@ _BARS = {ASYNC_SEND: 30_000, CONSUME: 60_000}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a bar was met by the medians of this run."""
+    """True if a bar was met by the medians of this run."""
 
     statement: str
     value: float | None
@@ -40,7 +40,7 @@ class Verdict:
         if self.value is None:
             return f"not measured  {self.statement}"
         word = "met" if self.value >= self.bar else "missed"
-        return f"{word:12}  {self.statement}: {shown(self.value)} {self.unit}"
+        return f"{word:12}  {self.statement}: {formatted(self.value)} {self.unit}"
 
     def as_json(self) -> dict[str, Any]:
         is_met = None if self.value is None else self.value >= self.bar
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def verdicts(samples: Mapping[str, Mapping[str, Sequence[Sample]]]) -> list[Verdict]:
-    """The bars, held against the fastest way of OrbitMQ's client."""
+    """The bars, compared with the fastest mode of OrbitMQ's client."""
     found = []
     for load in LOADS:
         bar = _BARS.get(load.name)

@@ -89,7 +89,7 @@ def _send_futures(task: Task) -> None:
 
 
 class _Room:
-    """How many may be on their way."""
+    """The limit of messages in flight."""
 
     def __init__(self, count: int) -> None:
         import threading  # noqa: PLC0415 - in one of many modes only
@@ -156,7 +156,7 @@ def _consume(task: Task) -> None:
         group=task.group,
         consume_from_where="CONSUME_FROM_FIRST_OFFSET",
         inline=task.mode == "consume-inline",
-        # Nobody else reads, and what is left at the end need not be waited for.
+        # This is the only consumer, and the rest at the end need not be consumed.
         await_termination_when_shutdown=0,
     )
     consumer.on(task.topic)(coroutine if task.mode == "consume-coroutine" else plain)

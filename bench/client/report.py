@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bench.client.measures import CORES, CPU, verdicts
-from bench.report import shown
+from bench.report import formatted
 from bench.server.measures import AVERAGE, P50, P99, RATE, compare, total_failures
 
 if TYPE_CHECKING:
@@ -45,18 +45,18 @@ class ClientReport:
     load_before: float
     load_after: float = 0.0
     source_after: str = ""
-    """Not what it was before if somebody changed the code meanwhile."""
+    """Differs from the revision before if the code changed during the run."""
     seconds: float = 0.0
     samples: Mapping[str, Mapping[str, Sequence[Sample]]] = dataclasses.field(default_factory=dict)
 
     def remarks(self) -> list[str]:
-        """What a reader must know before believing a figure."""
+        """Notes that a reader of the figures needs."""
         found = [f"not measured: {reason}" for reason in self.skipped]
         for load, clients in self.samples.items():
             for name, samples in clients.items():
-                count, said = total_failures(samples)
+                count, message = total_failures(samples)
                 if count:
-                    found.append(f"{load}: {name} failed {count:,} times, the first with {said}")
+                    found.append(f"{load}: {name} failed {count:,} times, the first with {message}")
         if self.source_after != self.machine.source:
             found.append(f"the code changed during the run, it is now {self.source_after}")
         return found
@@ -127,5 +127,5 @@ def _spread(figure: Figure | None) -> str:
     if figure is None:
         return "–"
     if len(figure.values) == 1:
-        return shown(figure.median)
-    return f"{shown(figure.median)} ({shown(figure.low)}–{shown(figure.high)})"
+        return formatted(figure.median)
+    return f"{formatted(figure.median)} ({formatted(figure.low)}–{formatted(figure.high)})"

@@ -77,7 +77,7 @@ class Turns:
         """One round of one load; the one before round 0 does not count, it warms up what this load runs through."""
         self._tell(f"{load.name}: round {number + 1}" if number >= 0 else f"{load.name}: warming up")
         contenders = [each for each in load.contenders if self._is_there(each)]
-        # Who goes first changes, so that nobody always finds caches and disk as the same other left them.
+        # The first one alternates: no contender always finds caches and disk as the same other one left them.
         for contender in contenders if number % 2 else reversed(contenders):
             if number < 0 and contender.program is Program.JAVA:
                 continue  # it prints nothing in so short a time, and its own lines leave its warming up aside
@@ -134,7 +134,7 @@ class Turns:
 
 
 def sample_of(found: Finding) -> Sample:
-    """What a load reported, as what is compared."""
+    """The sample for the comparison, from the report of a load."""
     values: dict[Measure, float] = {
         RATE: found.messages / found.seconds,
         CPU: found.processor_seconds / max(found.messages, 1) * 1e6,

@@ -1,4 +1,4 @@
-"""How a load in a process of its own talks with the run: it says that it is ready, waits, and reports."""
+"""Protocol between the run and a load in its own process: it reports readiness, waits, works, and reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TURN = 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """What a load is told."""
+    """The parameters of a load."""
 
     mode: str
     address: str
@@ -37,7 +37,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """What a load reports."""
+    """The report of a load."""
 
     messages: int
     seconds: float

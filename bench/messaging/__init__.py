@@ -1,4 +1,4 @@
-"""What the messages cost that RocketMQ is chosen for, beside the unmodified Apache: ``python -m bench messages``.
+"""Benchmarks of RocketMQ's special messages beside the unmodified Apache RocketMQ: ``python -m bench messages``.
 
 Timers, delay levels, transactions and POP, under the same load for both systems, which take turns as in
 ``bench.server``: while one is measured the other is halted.

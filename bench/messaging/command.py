@@ -21,10 +21,10 @@ from bench.messaging.loads import loads
 from bench.messaging.plan import PLANS
 from bench.messaging.report import MessagesReport
 from bench.messaging.turns import Turns
+from bench.output import tell as tell_report
 from bench.server import raw_load
 from bench.server.command import STARTS, System
 from bench.server.systems import APACHE
-from bench.telling import tell as tell_report
 from peers import apache
 from peers.process import PeerError
 
@@ -63,11 +63,11 @@ def messages(
     if not chosen:
         raise typer.BadParameter(f"no load is called {' or '.join(only or ())}", param_hint="--only")
     if directory is not None and not os.path.isdir(directory):
-        raise typer.BadParameter(f"{directory} is no directory", param_hint="--dir")
+        raise typer.BadParameter(f"{directory} is not a directory", param_hint="--dir")
     size = Size.QUICK if quick else Size.USUAL
     plan = PLANS[size]
     plan = dataclasses.replace(plan, rounds=rounds or plan.rounds, pending=pending or plan.pending)
-    # Told to end, it cleans up first: the folder may hold gigabytes.
+    # On SIGTERM it cleans up first: the folder may hold gigabytes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         report = _run(chosen, [each for each in System if not system or each in system], plan, size, directory)
@@ -89,7 +89,7 @@ def _run(
         raise PeerError(reason)
 
     def tell(what: str) -> None:
-        # A line a minute or so also where nobody looks on: a run of silence looks like one that hangs.
+        # A line a minute or so even without a terminal: a silent run looks as if it hung.
         print(f"{time.monotonic() - began:5.0f} s  {what} …", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=directory) as root:
@@ -113,7 +113,7 @@ def _run(
                 turns.run(chosen)
             except (KeyboardInterrupt, SystemExit):
                 # Rounds that are done take minutes to repeat.
-                skipped.append("the rest of the rounds: the run was told to end")
+                skipped.append("the rest of the rounds: the run was stopped")
     report.samples = turns.samples
     report.load_after = load_average()
     report.source_after = source_state()

@@ -121,7 +121,7 @@ class TimersEntered:
     name = "timers: enter"
 
     def prepare(self, server: Server, plan: Plan) -> None:
-        """What waits is there before any round."""
+        """Fill in the pending messages before the first round."""
 
     def measure(self, server: Server, plan: Plan) -> Sample:
         used, began = server.processor_seconds(), time.monotonic()
@@ -165,7 +165,7 @@ class TimersFired:
         send(server, self.topic, plan.timers, due_from=due)
         settle_timers(server)
         if time.time() * 1000 > due:
-            raise PeerError(f"{server.name} was still taking timers when they were due: it takes a longer lead")
+            raise PeerError(f"{server.name} was still accepting timers when they were due: it takes a longer lead")
         time.sleep(max(due / 1000 - time.time(), 0))
         watched = watch(server, self.topic, offsets, plan.timers)
         found = drain(server, self.topic, offsets, due_from=due)
@@ -296,5 +296,5 @@ def loads() -> list[Load]:
 
 
 def needs_pending(load: Load) -> bool:
-    """Whether it is measured beside timers that wait."""
+    """True if it is measured beside pending timers."""
     return isinstance(load, TimersEntered | TimersFired)

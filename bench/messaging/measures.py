@@ -1,4 +1,4 @@
-"""What is measured of messages that come later, and the arithmetic of it."""
+"""Measures of deferred messages, and their arithmetic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN_WAITING = Measure("anonymous memory with the timers waiting", "MiB")
 
 @dataclasses.dataclass(slots=True)
 class Watched:
-    """What was seen while messages came out."""
+    """Observations while messages were delivered."""
 
     processor_seconds: float
     sends: list[float] = dataclasses.field(default_factory=list)
@@ -45,7 +45,7 @@ def fired(found: Finding, watched: Watched, *, since_ms: int | None = None) -> S
 
 
 def lateness(found: Finding) -> Mapping[Measure, float]:
-    """How much later than they were due messages came."""
+    """The lateness of messages: delivery minus due time."""
     return {
         LATE_P50: found.late_p50_us / 1000,
         LATE_P99: found.late_p99_us / 1000,

@@ -1,4 +1,4 @@
-"""How much of everything a run does."""
+"""The amount of work of a run."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class MessagesReport(ServerReport):
     plan: Plan = PLANS[Size.USUAL]
 
     def remarks(self) -> list[str]:
-        """What a reader must know before believing a figure."""
+        """Notes that a reader of the figures needs."""
         plan = self.plan
         return [
             f"timers: {plan.pending:,} waited all the time; {plan.timers:,} were entered or fired in a round",

@@ -43,13 +43,13 @@ class Talk:
         self._socket.close()
 
     def offsets(self, topic: str) -> list[int]:
-        """Where each queue of a topic ends. All are asked for at once."""
-        asked = [
+        """The maximum offset of each queue of a topic, requested all at once."""
+        requests = [
             _frame(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue), "bname": self._server.broker_name})
             for queue in range(QUEUES)
         ]
-        self._socket.sendall(b"".join(asked))
-        return [int(self._answer()[0]["extFields"]["offset"]) for _ in asked]
+        self._socket.sendall(b"".join(requests))
+        return [int(self._answer()[0]["extFields"]["offset"]) for _ in requests]
 
     def timers_behind(self) -> int:
         """Timers that were taken and are not in the wheel yet."""
@@ -57,7 +57,7 @@ class Talk:
         return int(json.loads(self._answer()[1])["table"]["timerOffsetBehind"])
 
     def send_seconds(self) -> float:
-        """How long one small message takes to be stored."""
+        """The latency of one small message."""
         fields = {
             "a": "BenchProbe",
             "b": PROBED_TOPIC,

@@ -1,4 +1,4 @@
-"""What a broker's store occupies after appending: memory of its own, and pages of files that it only borrows."""
+"""Memory of a broker's store after appending: its own, and mapped pages of files."""
 
 from __future__ import annotations
 

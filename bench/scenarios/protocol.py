@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KINDS = {"JSON": SerializeType.JSON, "binary": SerializeType.ROCKETMQ}
 STORE_HOST = bytes((192, 0, 2, 1, 0, 0, 0x2A, 0x9F))
-PIECE = 64 * 1024
+READ_BYTES = 64 * 1024
 """What one read of a busy socket brings."""
 
 _DISTINCT = 256
@@ -42,11 +42,11 @@ def run(settings: Settings) -> list[Figure]:
             f"PULL_MESSAGE, {name}": functools.partial(_decode, _pulls(kind), pull_fields, repeats),
             f"answer to a send, {name}": functools.partial(_answer_sends, kind, repeats),
             f"answer to a pull, {name}": functools.partial(_answer_pulls, kind, repeats),
-            f"128 B sends in 64 KiB pieces, {name}": functools.partial(_cut, _pieces(kind), repeats),
+            f"128 B sends in 64 KiB reads, {name}": functools.partial(_cut, _reads(kind), repeats),
         }
     for subject in cases:
         items[subject] = "answer" if subject.startswith("answer") else "header"
-        if "pieces" in subject:
+        if "reads" in subject:
             items[subject] = "frame"
     timings = take_turns(cases, settings.choose(2, 9))
     return [line for name, timing in timings.items() for line in timing.per_item(name, items[name])]
@@ -83,10 +83,10 @@ def _pulls(kind: SerializeType) -> list[tuple[int, bytes, bytes]]:
     return FrameParser().feed(b"".join(pull(kind, number).encode() for number in range(_DISTINCT)))
 
 
-def _pieces(kind: SerializeType) -> list[bytes]:
-    """A stream of sends as a socket hands it over: frames lie across the ends of pieces."""
+def _reads(kind: SerializeType) -> list[bytes]:
+    """A stream of sends as a socket delivers it: frames cross the ends of reads."""
     stream = b"".join(send(kind, number).encode() for number in range(_DISTINCT))
-    return [stream[at : at + PIECE] for at in range(0, len(stream), PIECE)]
+    return [stream[at : at + READ_BYTES] for at in range(0, len(stream), READ_BYTES)]
 
 
 def _decode(
@@ -115,6 +115,6 @@ def _answer_pulls(kind: SerializeType, repeats: int) -> int:
     return repeats * _DISTINCT
 
 
-def _cut(pieces: list[bytes], repeats: int) -> int:
+def _cut(reads: list[bytes], repeats: int) -> int:
     parser = FrameParser()
-    return sum(len(parser.feed(piece)) for _ in range(repeats) for piece in pieces)
+    return sum(len(parser.feed(read)) for _ in range(repeats) for read in reads)

@@ -56,7 +56,7 @@ class CountingDisk(LocalDisk):
 
 @dataclasses.dataclass(slots=True)
 class Case:
-    """What the rounds with one number of appenders gave."""
+    """The results of the rounds with one number of appenders."""
 
     timing: Timing = dataclasses.field(default_factory=Timing)
     syncs_per_second: list[float] = dataclasses.field(default_factory=list)

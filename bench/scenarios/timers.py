@@ -1,4 +1,4 @@
-"""What messages that wait for a certain time cost: memory while they wait, and processor time in and out."""
+"""Cost of timer messages: memory while they wait, and processor time in and out."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def _add(store: MessageStore, timer: TimerService, first: int, last: int) -> Non
     span = (_FURTHEST_HOURS - _NEAREST_HOURS) * _HOUR_MS
     for number in range(first, last):
         due = b"TIMER_DELIVER_MS\x01%d\x02" % (begin + number * _STEP_MS % span)
-        parked = timer.defer(properties[number % len(properties)] + due, TOPIC, number % QUEUES)
-        assert parked is not None
-        topic, queue_id, own = parked
+        deferred = timer.defer(properties[number % len(properties)] + due, TOPIC, number % QUEUES)
+        assert deferred is not None
+        topic, queue_id, own = deferred
         store.append(StoredMessage(topic, queue_id, content, own, born_timestamp=begin, born_host=BORN_HOST))
         if number % 1024 == 0:
             _enter(timer)
@@ -101,7 +101,7 @@ def _enter(timer: TimerService) -> None:
 
 
 def _disk_space(directory: str) -> float:
-    """What files of the store take on the disk, in MiB; what was reserved and not written is not counted."""
+    """The disk space of the store's files in MiB, without space that is reserved but not written."""
     total = 0
     for folder, _, names in os.walk(store_root(directory)):
         total += sum(os.stat(os.path.join(folder, name)).st_blocks * 512 for name in names)

@@ -1,4 +1,4 @@
-"""What OrbitMQ's server does under load, beside the unmodified Apache RocketMQ: ``python -m bench server``.
+"""Benchmarks of OrbitMQ's server beside the unmodified Apache RocketMQ: ``python -m bench server``.
 
 Both run as processes on this machine and take turns: while one is measured the other is halted, so that it takes
 nothing from it. Like the rest of ``bench`` it reports and judges nothing.

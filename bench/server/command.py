@@ -19,6 +19,7 @@ from rich.console import Console
 
 from bench.figures import Size
 from bench.machine import GIB, describe_machine, free_space, load_average, source_state
+from bench.output import tell as tell_report
 from bench.server import java_load, raw_load
 from bench.server.loads import PLANS, Load, loads
 from bench.server.raw_load import RawLoad
@@ -26,7 +27,6 @@ from bench.server.report import ServerReport
 from bench.server.revision import install
 from bench.server.systems import APACHE, ORBITMQ, start_apache, start_orbitmq
 from bench.server.turns import Turns
-from bench.telling import tell as tell_report
 from peers import apache
 from peers.process import PeerError
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class System(enum.Enum):
-    """What can be measured, by the name on the command line."""
+    """The systems that can be measured, by the name on the command line."""
 
     ORBITMQ = "orbitmq"
     APACHE = "apache"
@@ -85,8 +85,8 @@ def server(
     if not chosen:
         raise typer.BadParameter(f"no load is called {' or '.join(only or ())}", param_hint="--only")
     if directory is not None and not os.path.isdir(directory):
-        raise typer.BadParameter(f"{directory} is no directory", param_hint="--dir")
-    # Told to end, it cleans up first: the folder may hold gigabytes.
+        raise typer.BadParameter(f"{directory} is not a directory", param_hint="--dir")
+    # On SIGTERM it cleans up first: the folder may hold gigabytes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         systems = [each for each in System if not system or each in system]

@@ -138,8 +138,8 @@ def _watched(processes: list[PeerProcess], folder: Path, server: Server, lines: 
     if got:
         values |= {CONSUMED: got[-1].rate, END_TO_END: got[-1].end_to_end}
     unread = got[-1].failed if got else 0
-    said = f"{last.failed} counted by Apache's Producer and {unread} by its Consumer"
-    return Sample(values, last.failed + unread, said if last.failed or unread else "")
+    message = f"{last.failed} counted by Apache's Producer and {unread} by its Consumer"
+    return Sample(values, last.failed + unread, message if last.failed or unread else "")
 
 
 def program(main: str, folder: Path, server: Server, topic: str, *options: str) -> PeerProcess:
@@ -154,7 +154,7 @@ def program(main: str, folder: Path, server: Server, topic: str, *options: str) 
 
 
 def printed(folder: Path, main: str) -> str:
-    """What a program has printed so far."""
+    """The output of a program so far."""
     return (folder / main / "console.log").read_text("utf-8", "replace")
 
 

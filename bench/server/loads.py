@@ -19,7 +19,7 @@ THREADS = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """How much of everything."""
+    """The amount of work of each part of a run."""
 
     rounds: int
     seconds: float

@@ -1,4 +1,4 @@
-"""What is measured of a server, and how two of them compare."""
+"""Measures of a server, and the comparison of two servers."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ IDLE = Measure("CPU while idle, after the load", "% of a core")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """What one round of one load gave."""
+    """The result of one round of one load."""
 
     values: Mapping[Measure, float]
     failures: int = 0
     failure: str = ""
-    """What the server said to the first of them."""
+    """The server's response to the first of them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Row:
 
 
 def total_failures(samples: Sequence[Sample]) -> tuple[int, str]:
-    """How many requests failed over all rounds, and what was said to the first."""
-    said = next((each.failure for each in samples if each.failures), "")
-    return sum(each.failures for each in samples), said
+    """The number of failed requests of all rounds, and the error of the first."""
+    message = next((each.failure for each in samples if each.failures), "")
+    return sum(each.failures for each in samples), message
 
 
 def compare(load: str, samples: Mapping[str, Sequence[Sample]]) -> list[Row]:
@@ -94,7 +94,7 @@ def compare(load: str, samples: Mapping[str, Sequence[Sample]]) -> list[Row]:
 def times_better(
     load: str, measure: Measure, our_values: Sequence[float], their_values: Sequence[float]
 ) -> Figure | None:
-    """How many times better ours are than theirs, round by round: above 1 we are ahead, whatever is wanted."""
+    """The ratio of ours to theirs, round by round: above 1 ours is better, in either direction of the measure."""
     pairs = [pair for pair in zip(our_values, their_values, strict=False) if all(pair)]
     if not pairs:
         return None

@@ -47,13 +47,13 @@ class RawLoad:
 
     @property
     def topic(self) -> str:
-        """Pulls read what was filled in before; sends grow a topic that nobody reads."""
+        """Pulls read messages that were filled in before; sends go to a topic without consumers."""
         return f"Bench-{self.mode}-{self.body}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """What the program prints."""
+    """The output of the program."""
 
     messages: int
     requests: int
@@ -64,7 +64,7 @@ class Finding:
     p999_us: float
     max_us: float
     failure: str = ""
-    """What the server said to the first request that failed."""
+    """The server's response to the first failed request."""
     late_p50_us: float = 0.0
     late_p99_us: float = 0.0
     late_max_us: float = 0.0
@@ -84,12 +84,12 @@ class Finding:
     used_seconds: float = 0.0
     """Processor time of the program itself."""
     series: Sequence[Mapping[str, float]] = ()
-    """Of each stretch, if those were asked for: ``seconds``, ``count``, ``p50_us``, ``p999_us``, ``max_us``."""
+    """One entry per interval, if requested: ``seconds``, ``count``, ``p50_us``, ``p999_us``, ``max_us``."""
 
 
-def finding(said: bytes) -> Finding:
+def finding(message: bytes) -> Finding:
     """Read the line that the program prints at its end."""
-    return Finding(**json.loads(said))
+    return Finding(**json.loads(message))
 
 
 def unavailable() -> str | None:
@@ -138,7 +138,7 @@ def measure(load: RawLoad, server: Server, seconds: float) -> Sample:
 
 
 def sample(found: Finding, used: float) -> Sample:
-    """What a round of requests that wait for their answers gave, with the processor time of the server."""
+    """The result of a round of requests that wait for their answers, with the processor time of the server."""
     return Sample(
         {
             RATE: found.messages / max(found.seconds, 1e-3),
@@ -158,7 +158,7 @@ def send_for(load: RawLoad, server: Server, seconds: float) -> int:
 
 
 def _run(load: RawLoad, topic: str, server: Server, *, seconds: float, messages: int = 0) -> tuple[Finding, float]:
-    """What the program found out, and the seconds of processor time that the server took meanwhile."""
+    """The findings of the program, and the server's processor time in seconds meanwhile."""
     options: dict[str, str | float] = {
         "mode": load.mode,
         "headers": load.headers,
@@ -186,13 +186,13 @@ def run_load(
             before = server.processor_seconds()
             to_load.write(b"go\n")
             to_load.flush()
-            said = _line(from_load, process, seconds + _PATIENCE_SECONDS)
+            message = _line(from_load, process, seconds + _PATIENCE_SECONDS)
             used = server.processor_seconds() - before
         except PeerError as error:
             raise PeerError(f"{name}, {server.name}: {error}\n{server.quote()}") from None
         finally:
             process.kill()
-    return finding(said), used
+    return finding(message), used
 
 
 def _line(stream: IO[bytes], process: PeerProcess, seconds: float) -> bytes:

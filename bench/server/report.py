@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from bench.report import shown
+from bench.report import formatted
 from bench.server.measures import compare, total_failures
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ServerReport:
     load_before: float
     load_after: float = 0.0
     source_after: str = ""
-    """Not what it was before if somebody changed the code meanwhile."""
+    """Differs from the revision before if the code changed during the run."""
     seconds: float = 0.0
     samples: Mapping[str, Mapping[str, Sequence[Sample]]] = dataclasses.field(default_factory=dict)
 
@@ -47,13 +47,13 @@ class ServerReport:
         return [row for load, systems in self.samples.items() for row in compare(load, systems)]
 
     def remarks(self) -> list[str]:
-        """What a reader must know before believing a figure."""
+        """Notes that a reader of the figures needs."""
         found = [f"not measured: {reason}" for reason in self.skipped]
         for load, systems in self.samples.items():
             for name, samples in systems.items():
-                count, said = total_failures(samples)
+                count, message = total_failures(samples)
                 if count:
-                    found.append(f"{load}: {name} failed {count:,} requests, the first with {said}")
+                    found.append(f"{load}: {name} failed {count:,} requests, the first with {message}")
         if self.source_after != self.machine.source:
             found.append(f"the code changed during the run, it is now {self.source_after}")
         return found
@@ -131,5 +131,5 @@ def spread_of(figure: Figure | None) -> str:
     if figure is None:
         return "–"
     if len(figure.values) == 1:
-        return shown(figure.median)
-    return f"{shown(figure.median)} ({shown(figure.low)}–{shown(figure.high)})"
+        return formatted(figure.median)
+    return f"{formatted(figure.median)} ({formatted(figure.low)}–{formatted(figure.high)})"

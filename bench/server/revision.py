@@ -33,7 +33,7 @@ def _run(*command: str, stdin: bytes = b"") -> bytes:
     try:
         return subprocess.run(command, input=stdin, capture_output=True, check=True, timeout=_BUILD_SECONDS).stdout
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode("utf-8", "replace").strip()
-        raise PeerError(f"{command[0]} could not prepare the revision: {said}") from None
+        message = error.stderr.decode("utf-8", "replace").strip()
+        raise PeerError(f"{command[0]} could not prepare the revision: {message}") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PeerError(f"{command[0]} could not prepare the revision: {error}") from None

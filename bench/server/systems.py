@@ -137,7 +137,7 @@ class Server:
         try:
             yield
         except BaseException:
-            # Whoever goes on with other loads finds it halted; if it has ended, its next turn says so.
+            # Halted for the loads that follow; if its process has ended, its next turn reports that.
             with contextlib.suppress(PeerError):
                 self.halt()
             raise

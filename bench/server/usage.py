@@ -1,4 +1,4 @@
-"""What a process group has used so far: processor time and memory, as the kernel counts them."""
+"""Resource usage of a process group: processor time and memory, from ``/proc``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Resident:
 
     total: float
     anonymous: float
-    """The processes' own; the rest is page cache seen through maps, which the kernel takes back when it must."""
+    """The processes' own memory; the rest is mapped page cache, which the operating system can reclaim."""
 
 
 def processor_seconds(group: int) -> float:
@@ -24,7 +24,7 @@ def processor_seconds(group: int) -> float:
 
 
 def resident_memory(group: int) -> Resident:
-    """What the processes of a group hold now. Pages that several of them share count for each."""
+    """The resident memory of a process group. Shared pages count for each process."""
     kib = {"Rss": 0, "Anonymous": 0}
     for pid in group_members(group):
         try:

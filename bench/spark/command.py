@@ -15,13 +15,13 @@ from rich.console import Console
 
 from bench.figures import Size
 from bench.machine import GIB, describe_machine, free_space, load_average, source_state
+from bench.output import tell as tell_report
 from bench.server.measures import Measure, Sample
 from bench.server.report import ServerReport
 from bench.server.systems import ORBITMQ
 from bench.spark import kafka as kafka_peer
-from bench.spark.loads import LOADS, PLANS, Load, Plan, asked
+from bench.spark.loads import LOADS, PLANS, Load, Plan, request_of
 from bench.spark.systems import KAFKA, Answer, System, kafka, orbitmq
-from bench.telling import tell as tell_report
 from orbitmq.protocol.message.record import HEADS
 from peers.process import PeerError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ROWS = Measure("rows", "rows/s", more_is_better=True)
 BODIES = Measure("bodies", "MB/s", more_is_better=True)
-"""Those of the rows, whether they are asked for or not."""
+"""Bytes of the rows' bodies, whether the query reads them or not."""
 LOG = Measure("log", "MB/s", more_is_better=True)
 CPU = Measure("CPU of the server and Spark per row", "µs")
 
@@ -54,7 +54,7 @@ def spark(
     chosen = [load for load in LOADS if not only or any(text in load.name for text in only)]
     if not chosen:
         raise typer.BadParameter(f"no load is called {' or '.join(only or ())}", param_hint="--only")
-    # Told to end, it cleans up first: the folder may hold gigabytes.
+    # On SIGTERM it cleans up first: the folder may hold gigabytes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     def tell(what: str) -> None:
@@ -125,7 +125,7 @@ def _measured(
         for system in systems if number % 2 else reversed(systems):
             if load.verb == "scan" and not system.store:
                 continue
-            request = asked(load, plan, number=number, is_kafka=system.name == KAFKA, store=system.store)
+            request = request_of(load, plan, number=number, is_kafka=system.name == KAFKA, store=system.store)
             with system.turn():
                 answer = system.ask(request)
             expected = plan.sink_rows if load.verb == "sink" else plan.rows[load.size]

@@ -1,4 +1,4 @@
-"""A Spark driver that is told what to do, one JSON object a line, and answers with rows and seconds.
+"""A Spark driver that reads requests, one JSON object a line, and answers with rows and seconds.
 
 It is run by the Python of either system, of which only pyspark is the same: nothing else may be imported here.
 """
@@ -83,11 +83,11 @@ def main() -> None:
     driver = Driver(json.loads(sys.stdin.readline()))
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        verb = asked.pop("do")
+        request = json.loads(line)
+        verb = request.pop("do")
         began = time.perf_counter()
         try:
-            answer = {"rows": getattr(driver, verb)(**asked), "seconds": time.perf_counter() - began}
+            answer = {"rows": getattr(driver, verb)(**request), "seconds": time.perf_counter() - began}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

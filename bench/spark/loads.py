@@ -1,4 +1,4 @@
-"""What the two Sparks are asked to do, and how much of it."""
+"""The loads of the two Sparks, and their sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Load:
 
     name: str
     verb: str
-    """What the driver is told."""
+    """The request to the driver."""
     size: int
     pruned: bool = False
     columns: str = ""
@@ -27,7 +27,7 @@ class Load:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """How much of everything."""
+    """The amount of work of each part of a run."""
 
     rows: dict[int, int]
     """By the size of bodies."""
@@ -63,10 +63,10 @@ PLANS = {
 }
 
 
-def asked(load: Load, plan: Plan, *, number: int, is_kafka: bool, store: str) -> dict[str, Any]:
-    """What the driver of a system is told for one round of a load."""
+def request_of(load: Load, plan: Plan, *, number: int, is_kafka: bool, store: str) -> dict[str, Any]:
+    """The request to the driver of a system for one round of a load."""
     if load.verb == "sink":
-        # Each round a topic of its own: what was written before is no part of it.
+        # A new topic for each round, without the messages of earlier rounds.
         return {"do": "sink", "topic": f"bench-sink-{number + 1}", "rows": plan.sink_rows, "size": load.size}
     if load.verb == "scan":
         chosen = {"columns": load.columns} if load.columns else {}

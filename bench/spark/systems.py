@@ -41,7 +41,7 @@ _CONF = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What one thing took."""
+    """Rows and seconds of one request."""
 
     rows: int
     seconds: float

@@ -1,4 +1,4 @@
-"""The processor time of everything that a started process has started in turn, as the kernel counts it."""
+"""The processor time of a process and all its descendants, from ``/proc``."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Brokers:
 
 
 def counts(size: Size) -> list[int]:
-    """How many brokers are compared: more than the machine has cores gain nothing."""
+    """The numbers of brokers to compare: more than the machine has cores gain nothing."""
     cores = os.cpu_count() or 1
     most = {Size.QUICK: 2, Size.USUAL: 4, Size.FULL: 8}[size]
     return [1, *(count for count in (2, 4, 8) if count <= max(min(most, cores), 2))]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """How often and how long a load is applied."""
+    """Number and duration of the rounds of a load."""
 
     rounds: int
     seconds: float
@@ -50,7 +50,7 @@ UNAVAILABLE: dict[System, Callable[[], str | None]] = {
 
 
 class Stopped:
-    """Whether a run was told to end. It then ends as after Ctrl-C, with what it has."""
+    """A flag for SIGTERM. The run then ends as after Ctrl-C, with the results so far."""
 
     def __init__(self) -> None:
         self.now = False
@@ -94,9 +94,9 @@ def suite(
     if not chosen:
         raise typer.BadParameter(f"no scenario is called {' or '.join(only or ())}", param_hint="--only")
     if directory is not None and not os.path.isdir(directory):
-        raise typer.BadParameter(f"{directory} is no directory", param_hint="--dir")
+        raise typer.BadParameter(f"{directory} is not a directory", param_hint="--dir")
     if out is not None:
-        # Before the run: nobody wants to learn after an hour that it cannot be written.
+        # Before the run: an output folder that cannot be written must not waste an hour.
         _make_folder(out)
     plan = PLANS[size]
     plan = Plan(rounds or plan.rounds, seconds or plan.seconds)
@@ -141,7 +141,7 @@ def _run(
     began, stopped = time.monotonic(), Stopped()
 
     def tell(what: str) -> None:
-        # Also where nobody looks on: a run of silence looks like one that hangs.
+        # Even without a terminal: a silent run looks as if it hung.
         print(f"{time.monotonic() - began:5.0f} s  {what} …", file=sys.stderr, flush=True)
 
     handlers = {number: signal.signal(number, stopped) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -158,8 +158,8 @@ def _run(
                         raise KeyboardInterrupt  # it kept what it had, and returned
                     _close(report, began, out)
             except KeyboardInterrupt:
-                report.skipped.append("the rest of the run: it was told to end")
-            # Told again while it cleans up, it goes on: the folder may hold gigabytes.
+                report.skipped.append("the rest of the run: it was stopped")
+            # A second signal does not stop the clean-up: the folder may hold gigabytes.
             for number in handlers:
                 signal.signal(number, signal.SIG_IGN)
         _close(report, began, out)

@@ -33,13 +33,13 @@ _ATTEMPTS = 3
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class _Piece(ctypes.Structure):
+class _Region(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DiskReads:
-    """What the processes of a server have had to get from the disk so far."""
+    """The reads of a server's processes from the disk so far."""
 
     bytes: int
     faults: int
@@ -50,7 +50,7 @@ class DiskReads:
 
 
 def disk_reads(server: Server) -> DiskReads:
-    """As the kernel counts them: ``read_bytes`` of ``/proc/PID/io``, and major faults."""
+    """From ``read_bytes`` of ``/proc/PID/io``, and major faults."""
     read = faults = 0
     for pid, fields in group_members(server.pid).items():
         faults += int(fields[9])
@@ -80,15 +80,15 @@ def _page_out(pid: int, store: Path) -> None:
     handle = os.pidfd_open(pid)
     try:
         for low, high in _maps(pid, store):
-            piece = _Piece(low, high - low)
-            while piece.length:
+            region = _Region(low, high - low)
+            while region.length:
                 done = _libc.syscall(
-                    _PROCESS_MADVISE, handle, ctypes.byref(piece), ctypes.c_size_t(1), _MADV_PAGEOUT, 0
+                    _PROCESS_MADVISE, handle, ctypes.byref(region), ctypes.c_size_t(1), _MADV_PAGEOUT, 0
                 )
                 if done <= 0:
                     _complain(ctypes.get_errno())
                     break
-                piece = _Piece(piece.base + done, piece.length - done)
+                region = _Region(region.base + done, region.length - done)
     finally:
         os.close(handle)
 
@@ -96,7 +96,7 @@ def _page_out(pid: int, store: Path) -> None:
 def _complain(number: int) -> None:
     if number in {errno.EPERM, errno.ENOSYS, errno.EINVAL}:
         raise PeerError(
-            "reading from the disk cannot be measured here: taking pages from a server's maps takes Linux 5.10 and "
+            "reading from the disk cannot be measured here: evicting a server's pages needs Linux 5.10 and "
             f"root ({os.strerror(number)})"
         )
     # Anything else is about a map that is gone meanwhile.
@@ -133,5 +133,5 @@ def _cached_of(path: Path) -> int:
         # A map cannot be closed while something looks at it.
         del view
     if done:
-        raise PeerError(f"{path}: nobody says what of it is in memory")
+        raise PeerError(f"{path}: the system does not report which pages are in memory")
     return int((states & 1).sum()) * _PAGE

@@ -47,13 +47,13 @@ def unavailable() -> str | None:
 
 
 def start_kafka(home: Path) -> Server:
-    """Kafka as it comes: it writes to the page cache and leaves it to the kernel when that goes to the disk."""
+    """Kafka with its defaults: it writes to the page cache, and the operating system writes that to the disk."""
     peer = kafka.Kafka(home, QUEUES)
     return KafkaServer(System.KAFKA.title, [peer.process], "", peer.address)
 
 
 def create_topic(topic: str, partitions: int) -> bytes:
-    """What a request to make a topic carries: one topic with one replica, no assignments and no settings."""
+    """The body of a request to create a topic: one replica, no assignments and no settings."""
     one = _text(topic) + struct.pack(">ihii", partitions, 1, 0, 0)
     return struct.pack(">i", 1) + one + struct.pack(">ib", _ANSWER_SECONDS * 1000, False)
 
@@ -66,20 +66,20 @@ def created(answer: bytes) -> int:
 
 
 def list_offsets(topic: str, partitions: int) -> bytes:
-    """What a request for the next offset of each partition carries; only their leader knows them."""
-    asked = b"".join(struct.pack(">iq", number, _LATEST) for number in range(partitions))
-    return struct.pack(">ii", -1, 1) + _text(topic) + struct.pack(">i", partitions) + asked
+    """The body of a request for the next offset of each partition; only their leader knows them."""
+    partitions_body = b"".join(struct.pack(">iq", number, _LATEST) for number in range(partitions))
+    return struct.pack(">ii", -1, 1) + _text(topic) + struct.pack(">i", partitions) + partitions_body
 
 
 def errors(answer: bytes) -> list[int]:
-    """The error of each partition whose offset was asked for."""
+    """The error of each partition in a response with offsets."""
     _count, length = struct.unpack_from(">ih", answer)
     (partitions,) = struct.unpack_from(">i", answer, 6 + length)
     return [code for _, code, _, _ in struct.iter_unpack(">ihqq", answer[10 + length :][: 22 * partitions])]
 
 
 def _ask(address: str, kind: int, version: int, body: bytes) -> bytes:
-    """What one request is answered, behind the answer's number."""
+    """The response to one request, without its correlation id."""
     request = struct.pack(">hhi", kind, version, 0) + _text("bench") + body
     with socket.create_connection(endpoint(address), timeout=_ANSWER_SECONDS) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)

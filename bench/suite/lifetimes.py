@@ -1,4 +1,4 @@
-"""What happens over the life of a broker: start, crash and recovery, new log files, long runs, more brokers."""
+"""Scenarios from the life of a broker: start, crash and recovery, new log files, long runs, more brokers."""
 
 from __future__ import annotations
 

@@ -60,13 +60,13 @@ class OtherLoad:
     in_flight: int
     systems: frozenset[System] = frozenset(System)
     options: Mapping[str, str | float] = dataclasses.field(default_factory=dict)
-    """More that the program is told."""
+    """Further options of the program."""
     fill: str = "send"
     """The mode in which a topic that is read was filled before."""
 
     @property
     def topic(self) -> str:
-        """What is sent grows a topic that nobody reads."""
+        """Sends go to a topic without consumers."""
         return (
             f"Others-{self.mode}-{self.body}"
             if self.fill == "send"
@@ -189,7 +189,7 @@ def _measure(load: OtherLoad, server: Server, bench: Bench) -> Sample:
     found, used = _run(load, server, bench.seconds)
     if not found.messages:
         raise PeerError(f"{server.name} gave no messages: {found.failure}")
-    # What a request is differs too much for latencies: RabbitMQ sends what it has without being asked.
+    # Requests differ too much to compare latencies: RabbitMQ pushes messages without a request.
     return Sample(
         {RATE: found.messages / max(found.seconds, 1e-3), CPU: used / found.messages * 1e6},
         failures=found.failures,
@@ -227,5 +227,5 @@ def system_of(server: Server) -> System:
 
 
 def _takes_away(system: System) -> bool:
-    """Whether a message that was consumed is gone, so that every round needs new ones."""
+    """True if consumed messages are deleted, so that every round needs new ones."""
     return system is System.RABBITMQ

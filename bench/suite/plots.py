@@ -81,15 +81,15 @@ def _draw_bars(title: str, rows: Sequence[Compared]) -> Any:
     figure, axes = _figure(1.2 + len(rows) * (_BAR * len(systems) + 0.25))
     for number, system in enumerate(systems):
         for at, row in enumerate(rows):
-            shown = row.row.figures.get(system)
-            if shown is None:
+            value = row.row.figures.get(system)
+            if value is None:
                 continue
             place = at + (number - (len(systems) - 1) / 2) * 0.8 / len(systems)
-            spread = [[shown.median - shown.low], [shown.high - shown.median]]
+            spread = [[value.median - value.low], [value.high - value.median]]
             label = system if at == _first_with(rows, system) else None
             axes.barh(
                 place,
-                shown.median,
+                value.median,
                 height=0.8 / len(systems),
                 xerr=spread,
                 label=label,
@@ -111,7 +111,7 @@ def _first_with(rows: Sequence[Compared], system: str) -> int:
 
 
 def _draw_ratios(rates: Sequence[tuple[str, Compared]]) -> Any:
-    """How many times the others' messages per second, for all loads of a run."""
+    """The ratio of OrbitMQ's rate to those of the others, for all loads of a run."""
     rows = [row for _, row in rates]
     figure, axes = _figure(1.2 + 0.28 * len(rows))
     others = list(dict.fromkeys(name for row in rows for name in row.advantages))

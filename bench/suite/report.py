@@ -50,7 +50,7 @@ class Compared:
 
 
 def compare_all(load: str, samples: Mapping[str, Sequence[Sample]]) -> list[Compared]:
-    """The rows of one load, with the first system held against all others."""
+    """The rows of one load, with the first system compared with all others."""
     rows = []
     for row in compare(load, samples):
         ours = row.figures.get(_FIRST)
@@ -76,7 +76,7 @@ class SuiteReport:
     load_before: float
     load_after: float = 0.0
     source_after: str = ""
-    """Not what it was before if somebody changed the code meanwhile."""
+    """Differs from the revision before if the code changed during the run."""
     seconds: float = 0.0
     skipped: list[str] = dataclasses.field(default_factory=list)
     """What was not measured at all, and why."""
@@ -95,18 +95,18 @@ class SuiteReport:
         return [row for load, each in self.found[scenario].samples.items() for row in compare_all(load, each)]
 
     def remarks(self) -> list[str]:
-        """What a reader must know before believing a figure."""
-        said = [f"not measured: {why}" for why in self.skipped]
+        """Notes that a reader of the figures needs."""
+        remarks = [f"not measured: {why}" for why in self.skipped]
         for scenario, found in self.found.items():
-            said += [f"not measured: {scenario}: {why}" for why in found.skipped]
+            remarks += [f"not measured: {scenario}: {why}" for why in found.skipped]
             for load, systems in found.samples.items():
                 for name, samples in systems.items():
                     count, failure = total_failures(samples)
                     if count:
-                        said.append(f"{load}: {name} failed {count:,} requests, the first with {failure}")
+                        remarks.append(f"{load}: {name} failed {count:,} requests, the first with {failure}")
         if self.source_after and self.source_after != self.machine.source:
-            said.append(f"the code changed during the run, it is now {self.source_after}")
-        return said
+            remarks.append(f"the code changed during the run, it is now {self.source_after}")
+        return remarks
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -197,7 +197,7 @@ def _ordered(names: Iterable[str]) -> list[str]:
 
 
 def _columns(rows: Sequence[Compared]) -> list[str]:
-    """The systems that any of the rows has, and those that the first is held against."""
+    """The systems that any of the rows has, and those that the first is compared with."""
     systems = _ordered(name for row in rows for name in row.row.figures)
     against = _ordered(name for row in rows for name in row.advantages)
     return [*systems, *(f"× {name}" for name in against)]

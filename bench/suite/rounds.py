@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Turning(Protocol):
-    """A server, as far as taking turns goes: halted, but within the block of its turn."""
+    """A server that is halted except within the block of its turn."""
 
     name: str
 
@@ -21,7 +21,7 @@ class Turning(Protocol):
 
 
 class Telling(Protocol):
-    """Whoever wants to know how far a run is."""
+    """A listener for the progress of a run."""
 
     @property
     def tell(self) -> Callable[[str], None]: ...
@@ -87,7 +87,7 @@ class Case(Generic[AServer]):
 def interleave_all(
     cases: Mapping[str, Case[AServer]], rounds: int, tell: Callable[[str], None], *, first: int = WARM_UP
 ) -> dict[str, dict[str, list[Sample]]]:
-    """Several loads, each in every round, so that they can be held against each other.
+    """Several loads, each in every round, so that they can be compared.
 
     Which load goes first changes as well: what one leaves to be written to the disk is written during the next.
     """

@@ -85,13 +85,13 @@ def measure_load(
 
 @contextlib.contextmanager
 def keeping(found: Found) -> Iterator[None]:
-    """Measure in the block. If the run is told to end meanwhile, the block ends, and what was found is kept."""
+    """Measure in the block. If the run is stopped meanwhile, the block ends, and the results so far stay."""
     try:
         yield
     except KeyboardInterrupt:
-        found.skipped.append("the rest: the run was told to end")
+        found.skipped.append("the rest: the run was stopped")
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, without what the processes said last."""
+    """The first line of an error, without the last output of the processes."""
     return str(error).strip().partition("\n")[0]

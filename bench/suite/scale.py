@@ -1,4 +1,4 @@
-"""Scenarios of scale: many queues, and a backlog; each system is held against itself on a small store as well."""
+"""Scenarios of scale: many queues, and a backlog; each system is also compared with itself on a small store."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _FIRST_PAGE = 216
 _OTHER_FILES = 3000
 
 _PARTS = 4
-"""A round of loads that are held against each other is so many, each so much shorter. A machine that others use as
-well is faster in one second than in the next, by more than what is looked for; for neighbours it is the same."""
+"""A round of loads that are compared is split into this many shorter ones. The speed of a shared machine changes
+from one second to the next by more than the difference of interest; adjacent short rounds see the same speed."""
 
 _NAME = Sending(_BODY, 8, 64).name
 
@@ -134,7 +134,7 @@ def too_many(system: System, queues: int) -> str | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Backlog:
-    """Sends, and reading what was just sent, on an empty store and behind many messages that nobody has read."""
+    """Sends, and reads of new messages, on an empty store and behind many unread messages."""
 
     size: Size
     name: str = "backlog"

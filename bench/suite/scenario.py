@@ -1,4 +1,4 @@
-"""What a scenario is, what it is given, and what it hands back."""
+"""Interface of a scenario: its parameters and its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Samples: TypeAlias = dict[str, dict[str, list[Sample]]]
 
 
 class System(enum.Enum):
-    """What can be measured, by the name on the command line; the order is that of the report's columns."""
+    """The systems, by the name on the command line; the order is that of the report's columns."""
 
     ORBITMQ = "orbitmq"
     APACHE = "apache"
@@ -56,7 +56,7 @@ class Line:
 
 @dataclasses.dataclass(slots=True)
 class Found:
-    """What one scenario found out."""
+    """The result of one scenario."""
 
     samples: Samples
     lines: list[Line] = dataclasses.field(default_factory=list)
@@ -66,7 +66,7 @@ class Found:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bench:
-    """What a run asks of every scenario."""
+    """The parameters of a run for every scenario."""
 
     root: Path
     """A temporary folder, removed at the end; a scenario makes a folder in it and removes that when it is done."""
@@ -75,7 +75,7 @@ class Bench:
     seconds: float
     """Of one round."""
     systems: Sequence[System]
-    """Those that were asked for and can be had, OrbitMQ first."""
+    """The requested systems that are available, OrbitMQ first."""
     tell: Callable[[str], None]
 
 
@@ -84,7 +84,7 @@ class Scenario(Protocol):
 
     @property
     def name(self) -> str:
-        """What ``--only`` matches."""
+        """The name that ``--only`` matches."""
         ...
 
     @property

@@ -35,7 +35,7 @@ class Sending:
     @property
     def name(self) -> str:
         batch = f" in batches of {self.batch}" if self.batch > 1 else ""
-        return f"send {shown_size(self.body)}{batch}, {self.connections} × {self.in_flight}"
+        return f"send {size_text(self.body)}{batch}, {self.connections} × {self.in_flight}"
 
     @property
     def topic(self) -> str:
@@ -87,6 +87,6 @@ class Sending:
         return raw_load.run_load(self.name, options, server, seconds)
 
 
-def shown_size(size: int) -> str:
+def size_text(size: int) -> str:
     """Bytes as people write them."""
     return f"{size // KIB} KiB" if size >= KIB else f"{size} B"

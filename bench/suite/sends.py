@@ -36,7 +36,7 @@ ECHO = "echo server (a ceiling)"
 _LARGE = 64 * KIB
 # A round of large messages is over after so many bytes, however much time is left: disks are not endless.
 _LARGE_ROUND = 512 * MIB
-# What the servers may write before they are started anew, each.
+# The bytes that each server may write before it is restarted with an empty store.
 _GROUP_SPACE = 5 * GIB
 # For how much a round writes at most: no system gets further on any machine it was seen on.
 _HIGHEST_RATE = 800_000

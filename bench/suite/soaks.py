@@ -30,7 +30,7 @@ TITLE = "anonymous memory of the broker"
 _SECONDS = {Size.QUICK: 4.0, Size.USUAL: 60.0, Size.FULL: 3600.0}
 _RATE = {Size.QUICK: 1_000, Size.USUAL: 5_000, Size.FULL: 5_000}
 _TOPIC = "Bench-soak"
-_MOST_POINTS = 720
+_MAX_POINTS = 720
 _SHORTEST_LOOK = 0.5
 
 
@@ -72,7 +72,7 @@ class Soak:
         seconds = _SECONDS[self.size]
         server.make_topic(_TOPIC)
         options: dict[str, str | float] = {"mode": "longpoll", "connections": 8, "rate": _RATE[self.size]}
-        with watched(server.memory, max(seconds / _MOST_POINTS, _SHORTEST_LOOK)) as watch:
+        with watched(server.memory, max(seconds / _MAX_POINTS, _SHORTEST_LOOK)) as watch:
             one, used = followed(title, options, server, _TOPIC, seconds)
         values = {
             RATE: one.messages / max(one.seconds, 1e-3),
@@ -87,7 +87,7 @@ class Soak:
 
 
 def growth(memory: Sequence[Resident]) -> dict[Measure, float]:
-    """What was held early and at the end, each the median of a tenth of the looks."""
+    """Memory early and at the end, each the median of a tenth of the samples."""
     tenth = max(len(memory) // 10, 1)
     early = statistics.median(each.anonymous for each in memory[tenth : 2 * tenth] or memory)
     late = statistics.median(each.anonymous for each in memory[-tenth:])

@@ -14,7 +14,7 @@ Seen = TypeVar("Seen")
 
 
 class Watch(Generic[Seen]):
-    """What was seen, and when, in seconds since 1970."""
+    """Samples with their times, in seconds since 1970."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[float, Seen]] = []

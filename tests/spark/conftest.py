@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
-# PySpark leaves sockets to the garbage collector, which is nothing that these tests could mend.
+# PySpark leaves sockets to the garbage collector; these tests cannot change that.
 LEFT_TO_PYSPARK = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def no_client_is_left_open() -> None:
-    """Not asked here: programs of Spark stay in the cluster they joined until their process ends."""
+    """Not requested here: programs of Spark stay in the cluster they joined until their process ends."""
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +73,7 @@ def nameserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic that no other test uses; it is made by whoever sends to it first."""
+    """A topic that no other test uses; the first send creates it."""
     return re.sub(r"[^a-zA-Z0-9_-]+", "-", request.node.name)[:100]
 
 

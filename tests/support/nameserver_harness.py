@@ -79,7 +79,7 @@ def _run(answering: Coroutine[None, None, bytes]) -> bytes:
 
 
 class QuietServer:
-    """A name server on a virtual disk, whose clock stands still until it is told to move."""
+    """A name server on a virtual disk, whose clock stands still until it is moved."""
 
     def __init__(
         self, limits: NameServerLimits | None = None, disk: MemoryDisk | None = None, **settings: Any
@@ -95,7 +95,7 @@ class QuietServer:
         self.wire = Wire()
 
     def send(self, data: bytes, wire: Wire | None = None) -> list[Command]:
-        """What is answered to some bytes; answers that wait for the disk are waited for."""
+        """The response to some bytes, including responses that wait for the disk."""
         wire = wire or self.wire
         answers = []
         for frame in FrameParser().feed(data):
@@ -122,8 +122,8 @@ class QuietServer:
         assert answer.serialize_type == request.serialize_type
         return answer
 
-    def register(self, said: Said, wire: Wire | None = None) -> Command:
-        return self.ask_with(said.request(), wire)
+    def register(self, registration: RegisterRequest, wire: Wire | None = None) -> Command:
+        return self.ask_with(registration.request(), wire)
 
     def close(self, wire: Wire) -> None:
         """The connection is gone."""
@@ -168,8 +168,8 @@ class QuietServer:
 
 
 @dataclasses.dataclass(slots=True)
-class Said:
-    """What a broker says when it registers."""
+class RegisterRequest:
+    """The registration of a broker."""
 
     name: str = "broker-a"
     id: int = 0
@@ -194,7 +194,7 @@ class Said:
         return self.address.replace(":10911", ":10912")
 
     def request(self) -> Command:
-        said = self.body or RegisterBrokerBody(
+        registration = self.body or RegisterBrokerBody(
             TopicConfigAndMappingSerializeWrapper(
                 topic_config_table={
                     config.topic_name: config
@@ -206,7 +206,7 @@ class Said:
             ),
             self.filter_servers,
         )
-        body = said.encode_compressed() if self.compress else said.encode()
+        body = registration.encode_compressed() if self.compress else registration.encode()
         fields = {
             "brokerName": self.name,
             "brokerAddr": self.address,

@@ -12,7 +12,7 @@ import (
 // is overtaken by more than this holds up the next.
 const amqpRoom = 2 * maxInFlight
 
-type amqpLane struct {
+type amqpWorker struct {
 	tally
 	amqpStream
 	settings settings
@@ -37,25 +37,25 @@ type amqpLane struct {
 }
 
 func connectAMQP(s settings) ([]worker, *meeting, error) {
-	var lanes []worker
+	var workers []worker
 	for number := 0; number < s.connections; number++ {
 		socket, err := net.Dial("tcp", s.address)
 		if err != nil {
 			return nil, nil, err
 		}
-		lane := &amqpLane{settings: s, lowest: 1, next: 1, queue: number % s.queues}
-		lane.socket = socket
-		if err := lane.prepare(number); err != nil {
+		made := &amqpWorker{settings: s, lowest: 1, next: 1, queue: number % s.queues}
+		made.socket = socket
+		if err := made.prepare(number); err != nil {
 			return nil, nil, fmt.Errorf("connection %d: %w", number, err)
 		}
-		lanes = append(lanes, lane)
+		workers = append(workers, made)
 	}
-	return lanes, nil, nil
+	return workers, nil, nil
 }
 
 // prepare opens a channel and makes the queues. Those that are sent to are emptied first: long queues are another
 // matter than sending.
-func (l *amqpLane) prepare(number int) error {
+func (l *amqpWorker) prepare(number int) error {
 	s := l.settings
 	if err := l.handshake(); err != nil {
 		return err
@@ -87,9 +87,9 @@ func (l *amqpLane) prepare(number int) error {
 	return err
 }
 
-func (l *amqpLane) found() *tally { return &l.tally }
+func (l *amqpWorker) found() *tally { return &l.tally }
 
-func (l *amqpLane) run(end time.Time, messages int64) error {
+func (l *amqpWorker) run(end time.Time, messages int64) error {
 	if l.settings.sends() {
 		return l.publish(end, messages)
 	}
@@ -97,7 +97,7 @@ func (l *amqpLane) run(end time.Time, messages int64) error {
 }
 
 // publish keeps messages unconfirmed until the end, or until there were so many, and waits for every confirm.
-func (l *amqpLane) publish(end time.Time, messages int64) error {
+func (l *amqpWorker) publish(end time.Time, messages int64) error {
 	l.start = time.Now()
 	now := l.start
 	for {
@@ -118,7 +118,7 @@ func (l *amqpLane) publish(end time.Time, messages int64) error {
 	}
 }
 
-func (l *amqpLane) put(now time.Time) {
+func (l *amqpWorker) put(now time.Time) {
 	l.sent[l.next%amqpRoom] = max64(int64(now.Sub(l.start)), 1)
 	l.out = append(l.out, l.templates[l.queue]...)
 	l.queue = (l.queue + 1) % len(l.templates)
@@ -126,7 +126,7 @@ func (l *amqpLane) put(now time.Time) {
 	l.open++
 }
 
-func (l *amqpLane) confirmed(kind byte, payload []byte, now time.Time) error {
+func (l *amqpWorker) confirmed(kind byte, payload []byte, now time.Time) error {
 	class, method, arguments, err := methodOf(kind, payload)
 	if err != nil || kind == amqpHeartbeat {
 		return err
@@ -168,7 +168,7 @@ func (l *amqpLane) confirmed(kind byte, payload []byte, now time.Time) error {
 }
 
 // consume takes what lay in the queues at the beginning, or as much as comes until the end, and acknowledges all.
-func (l *amqpLane) consume(end time.Time, messages int64) error {
+func (l *amqpWorker) consume(end time.Time, messages int64) error {
 	if messages >= 0 && messages < l.waiting {
 		l.waiting = messages
 	}
@@ -200,7 +200,7 @@ func (l *amqpLane) consume(end time.Time, messages int64) error {
 	return nil
 }
 
-func (l *amqpLane) delivered(kind byte, payload []byte, now time.Time) error {
+func (l *amqpWorker) delivered(kind byte, payload []byte, now time.Time) error {
 	switch kind {
 	case amqpHeader:
 		if len(payload) < 12 {
@@ -233,7 +233,7 @@ func (l *amqpLane) delivered(kind byte, payload []byte, now time.Time) error {
 }
 
 // received counts a message that came whole, if it is still wanted.
-func (l *amqpLane) received(now time.Time) {
+func (l *amqpWorker) received(now time.Time) {
 	if l.messages >= l.waiting {
 		return
 	}
@@ -246,7 +246,7 @@ func (l *amqpLane) received(now time.Time) {
 	}
 }
 
-func (l *amqpLane) acknowledge() {
+func (l *amqpWorker) acknowledge() {
 	l.out = append(l.out, basicAck(l.whole)...)
 	l.requests++
 	l.unacked = 0

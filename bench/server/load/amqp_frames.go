@@ -108,7 +108,7 @@ func methodOf(kind byte, payload []byte) (class, method uint16, arguments []byte
 	return binary.BigEndian.Uint16(payload), binary.BigEndian.Uint16(payload[2:]), payload[4:], nil
 }
 
-// complaint says what a server sent instead of what it was asked for.
+// complaint describes an unexpected response of a server.
 func complaint(class, method uint16, arguments []byte) error {
 	text := func(at int) string {
 		if at >= len(arguments) || at+1+int(arguments[at]) > len(arguments) {

@@ -26,11 +26,11 @@ func TestAMessageIsPublishedInThreeFrames(t *testing.T) {
 
 func TestConfirmsComeOneByOneOrTogetherAndInAnyOrder(t *testing.T) {
 	here, there := tcpPair(t)
-	lane := &amqpLane{settings: settings{mode: "send", inFlight: 4}, lowest: 1, next: 1}
-	lane.socket = here
-	lane.templates = [][]byte{publishFrames("Q-0", content(10), true), publishFrames("Q-1", content(10), true)}
+	client := &amqpWorker{settings: settings{mode: "send", inFlight: 4}, lowest: 1, next: 1}
+	client.socket = here
+	client.templates = [][]byte{publishFrames("Q-0", content(10), true), publishFrames("Q-1", content(10), true)}
 	done := make(chan error, 1)
-	go func() { done <- lane.publish(time.Now().Add(time.Minute), 6) }()
+	go func() { done <- client.publish(time.Now().Add(time.Minute), 6) }()
 	takeMessages(t, there, 4)
 	confirm(t, there, basicAckID, 3, false)
 	takeMessages(t, there, 1)
@@ -40,8 +40,8 @@ func TestConfirmsComeOneByOneOrTogetherAndInAnyOrder(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if lane.messages != 4 || lane.failures != 2 || lane.failure == "" || lane.latencies.total != 6 {
-		t.Errorf("%d messages, %d failures", lane.messages, lane.failures)
+	if client.messages != 4 || client.failures != 2 || client.failure == "" || client.latencies.total != 6 {
+		t.Errorf("%d messages, %d failures", client.messages, client.failures)
 	}
 }
 
@@ -55,16 +55,16 @@ func TestAServerThatTakesNoMessagesIsQuoted(t *testing.T) {
 		t.Error(err)
 	}
 	if err := complaint(amqpChannel, channelCloseID, []byte{1, 2, 9}); err == nil {
-		t.Error("a reason that ends too early is no reason")
+		t.Error("a truncated reason must be reported as an error")
 	}
 }
 
 func TestWhatIsConsumedIsAcknowledgedInBatchesAndAtTheEnd(t *testing.T) {
 	here, there := tcpPair(t)
-	lane := &amqpLane{settings: settings{mode: "pull", inFlight: 2, batch: 3}, queues: []string{"Q"}, waiting: 5}
-	lane.socket = here
+	client := &amqpWorker{settings: settings{mode: "pull", inFlight: 2, batch: 3}, queues: []string{"Q"}, waiting: 5}
+	client.socket = here
 	done := make(chan error, 1)
-	go func() { done <- lane.consume(time.Now().Add(time.Minute), -1) }()
+	go func() { done <- client.consume(time.Now().Add(time.Minute), -1) }()
 	takeFrames(t, there, 1)
 	for tag := uint64(1); tag <= 6; tag++ { // one more than there were at the beginning
 		deliver(t, there, tag, []byte("a body in two frames"))
@@ -79,8 +79,8 @@ func TestWhatIsConsumedIsAcknowledgedInBatchesAndAtTheEnd(t *testing.T) {
 		t.Errorf("%x", acks[2])
 	}
 	write(t, there, methodFrame(onChannel, amqpChannel, channelCloseOkID, nil))
-	if err := <-done; err != nil || lane.messages != 5 {
-		t.Errorf("%d messages, %v", lane.messages, err)
+	if err := <-done; err != nil || client.messages != 5 {
+		t.Errorf("%d messages, %v", client.messages, err)
 	}
 }
 

@@ -63,7 +63,7 @@ func (a *answer) nextOffset() (int64, bool) {
 	return number(a.header[at+len(name)+4:])
 }
 
-// complaint says what a server answered instead of what it was asked for.
+// complaint describes the error response of a server.
 func (a *answer) complaint() string {
 	if a.binary {
 		size := int(binary.BigEndian.Uint32(a.header[13:]))

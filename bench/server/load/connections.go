@@ -19,7 +19,7 @@ func (s settings) at(number int) settings {
 
 // connect makes the workers of a run, and how those that send meet those that follow, if there are any.
 func connect(s settings) ([]worker, *meeting, error) {
-	var lanes []worker
+	var workers []worker
 	var met *meeting
 	if s.stamps() {
 		met = &meeting{}
@@ -34,19 +34,19 @@ func connect(s settings) ([]worker, *meeting, error) {
 		var made worker
 		switch {
 		case s.mode == "pop" || s.mode == "pop-batch":
-			made = newPopLane(here, socket)
+			made = newPopWorker(here, socket)
 		case s.steady():
-			made = newSteadyLane(here, number, socket)
+			made = newSteadyWorker(here, number, socket)
 		default:
-			made = newLane(here, number, socket)
+			made = newRequestWorker(here, number, socket)
 		}
 		if met != nil {
 			made = sender{made, met}
 		}
-		lanes = append(lanes, made)
+		workers = append(workers, made)
 	}
 	if met == nil {
-		return lanes, nil, nil
+		return workers, nil, nil
 	}
 	for number := 0; number < s.followers; number++ {
 		socket, err := net.Dial("tcp", s.address)
@@ -54,9 +54,9 @@ func connect(s settings) ([]worker, *meeting, error) {
 			return nil, nil, err
 		}
 		met.sockets = append(met.sockets, socket)
-		lanes = append(lanes, newFollower(s, number, socket, met))
+		workers = append(workers, newFollower(s, number, socket, met))
 	}
-	return lanes, met, nil
+	return workers, met, nil
 }
 
 // addSends adds what was found of the sends whose messages were followed; those that never came have failed.

@@ -71,7 +71,7 @@ func sendTemplate(s settings, connection, queue int, born int64) template {
 	case s.dueFrom > 0:
 		properties += "TIMER_DELIVER_MS\x01" + duePlace + "\x02"
 	case s.delayLevel > 0:
-		// How late it comes is told from when it was born.
+		// The lateness is computed from the time of birth.
 		bornText = bornPlace
 		properties += fmt.Sprintf("DELAY\x01%d\x02", s.delayLevel)
 	}

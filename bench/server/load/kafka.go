@@ -15,30 +15,30 @@ type kafkaSlot struct {
 	round  int32
 }
 
-type kafkaLane struct {
+type kafkaWorker struct {
 	tally
 	stream
 	settings  settings
 	templates []kafkaRequest
 	slots     []kafkaSlot
-	// asked is how many messages were sent, answered or not.
-	asked int64
+	// requested is how many messages were sent, answered or not.
+	requested int64
 }
 
 func connectKafka(s settings) ([]worker, *meeting, error) {
-	var lanes []worker
+	var workers []worker
 	for number := 0; number < s.connections; number++ {
 		socket, err := net.Dial("tcp", s.address)
 		if err != nil {
 			return nil, nil, err
 		}
-		lanes = append(lanes, newKafkaLane(s, number, socket))
+		workers = append(workers, newKafkaWorker(s, number, socket))
 	}
-	return lanes, nil, nil
+	return workers, nil, nil
 }
 
-func newKafkaLane(s settings, number int, socket net.Conn) *kafkaLane {
-	made := &kafkaLane{settings: s, stream: stream{socket: socket}, slots: make([]kafkaSlot, s.inFlight)}
+func newKafkaWorker(s settings, number int, socket net.Conn) *kafkaWorker {
+	made := &kafkaWorker{settings: s, stream: stream{socket: socket}, slots: make([]kafkaSlot, s.inFlight)}
 	now := time.Now().UnixMilli()
 	for queue := 0; queue < s.queues; queue++ {
 		if s.sends() {
@@ -61,10 +61,10 @@ func (s settings) bytesOfFetch(now int64) int {
 	return s.batch * len(recordBatch(1, content(s.body), now))
 }
 
-func (l *kafkaLane) found() *tally { return &l.tally }
+func (l *kafkaWorker) found() *tally { return &l.tally }
 
-// run keeps the slots busy until the end, or until so many messages were asked for, and waits for every answer.
-func (l *kafkaLane) run(end time.Time, messages int64) error {
+// run keeps the slots busy until the end, or until so many messages were requested, and waits for every answer.
+func (l *kafkaWorker) run(end time.Time, messages int64) error {
 	start := time.Now()
 	open := 0
 	for at := range l.slots {
@@ -99,30 +99,32 @@ func (l *kafkaLane) run(end time.Time, messages int64) error {
 
 // counted is what a limit of messages is about: a request may carry several, and how many a Fetch brings is not known
 // before.
-func (l *kafkaLane) counted() int64 {
+func (l *kafkaWorker) counted() int64 {
 	if l.settings.sends() {
-		return l.asked
+		return l.requested
 	}
 	return l.messages
 }
 
-func (l *kafkaLane) request(at int, now time.Time) {
+func (l *kafkaWorker) request(at int, now time.Time) {
 	s := &l.slots[at]
 	// A request is long gone when its number comes again.
 	s.round = (s.round + 1) % (1 << 18)
 	s.sent = now
 	l.out = l.templates[s.queue].appendTo(l.out, l.numberOf(at), s.offset)
 	if l.settings.sends() {
-		l.asked += l.settings.perRequest()
+		l.requested += l.settings.perRequest()
 		s.queue = (s.queue + 1) % l.settings.queues
 	}
 }
 
 // numberOf is the number of the request that a slot has in flight.
-func (l *kafkaLane) numberOf(at int) int32 { return l.slots[at].round*int32(len(l.slots)) + int32(at) }
+func (l *kafkaWorker) numberOf(at int) int32 {
+	return l.slots[at].round*int32(len(l.slots)) + int32(at)
+}
 
 // answered counts an answer and returns the slot that is free again.
-func (l *kafkaLane) answered(frame []byte, now time.Time) (int, error) {
+func (l *kafkaWorker) answered(frame []byte, now time.Time) (int, error) {
 	answer := kafkaAnswer{rest: frame}
 	number := answer.int32()
 	at := int(number) % len(l.slots)
@@ -160,7 +162,7 @@ func (l *kafkaLane) answered(frame []byte, now time.Time) (int, error) {
 	return at, nil
 }
 
-func (l *kafkaLane) pulled(s *kafkaSlot, records []byte) error {
+func (l *kafkaWorker) pulled(s *kafkaSlot, records []byte) error {
 	count, next, err := countBatches(records)
 	switch {
 	case err != nil:

@@ -173,7 +173,7 @@ func (a *kafkaAnswer) int32() int32 {
 	return 0
 }
 
-// partition goes on to the one partition that was asked about.
+// partition advances to the one requested partition.
 func (a *kafkaAnswer) partition() {
 	if a.int32() != 1 {
 		a.short = true

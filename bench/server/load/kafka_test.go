@@ -75,25 +75,25 @@ func TestAnAnswerThatEndsTooEarlyIsNoAnswer(t *testing.T) {
 	}
 }
 
-func TestWhatKafkaTakesIsCountedAndWhatItRefusesIsSaid(t *testing.T) {
+func TestMessagesThatKafkaAcceptsAndRefusesAreCounted(t *testing.T) {
 	s := settings{mode: "send-batch", topic: "T", queues: 2, inFlight: 4, body: 10, batch: 32}
 	answers := 0
-	lane := newKafkaLane(s, 0, talkingTo(t, func(frame []byte) []byte {
+	client := newKafkaWorker(s, 0, talkingTo(t, func(frame []byte) []byte {
 		answers++
 		return produceAnswer(binary.BigEndian.Uint32(frame[4:]), "T", int16(6*(answers%2)))
 	}))
-	if err := lane.run(time.Now().Add(time.Minute), 320); err != nil {
+	if err := client.run(time.Now().Add(time.Minute), 320); err != nil {
 		t.Fatal(err)
 	}
-	if lane.messages != 160 || lane.failures != 5 || lane.failure != "error 6" || lane.requests != 10 {
-		t.Errorf("%d messages, %d failures: %q", lane.messages, lane.failures, lane.failure)
+	if client.messages != 160 || client.failures != 5 || client.failure != "error 6" || client.requests != 10 {
+		t.Errorf("%d messages, %d failures: %q", client.messages, client.failures, client.failure)
 	}
 }
 
 func TestAPartitionThatWasReadToItsEndIsReadAgain(t *testing.T) {
 	s := settings{mode: "pull", topic: "T", queues: 1, inFlight: 1, body: 10, batch: 32}
 	offsets := []uint64{}
-	lane := newKafkaLane(s, 0, talkingTo(t, func(frame []byte) []byte {
+	client := newKafkaWorker(s, 0, talkingTo(t, func(frame []byte) []byte {
 		offset := binary.BigEndian.Uint64(frame[len(frame)-12:])
 		offsets = append(offsets, offset)
 		if offset > 0 {
@@ -101,11 +101,11 @@ func TestAPartitionThatWasReadToItsEndIsReadAgain(t *testing.T) {
 		}
 		return fetchAnswer(binary.BigEndian.Uint32(frame[4:]), "T", 0, recordBatch(32, content(10), 1000))
 	}))
-	if err := lane.run(time.Now().Add(time.Minute), 64); err != nil {
+	if err := client.run(time.Now().Add(time.Minute), 64); err != nil {
 		t.Fatal(err)
 	}
-	if lane.messages != 64 || len(offsets) != 3 || offsets[1] != 32 || offsets[2] != 0 {
-		t.Errorf("%d messages, asked for at %v", lane.messages, offsets)
+	if client.messages != 64 || len(offsets) != 3 || offsets[1] != 32 || offsets[2] != 0 {
+		t.Errorf("%d messages, requested at %v", client.messages, offsets)
 	}
 }
 
@@ -137,8 +137,8 @@ func talkingTo(t *testing.T, answer func(frame []byte) []byte) net.Conn {
 			held.Write(buffer[:got])
 			for held.Len() >= 4 && held.Len() >= 4+int(binary.BigEndian.Uint32(held.Bytes())) {
 				frame := held.Next(4 + int(binary.BigEndian.Uint32(held.Bytes())))
-				said := answer(frame[4:])
-				if _, err := there.Write(append(appendUint32(nil, uint32(len(said))), said...)); err != nil {
+				response := answer(frame[4:])
+				if _, err := there.Write(append(appendUint32(nil, uint32(len(response))), response...)); err != nil {
 					return
 				}
 			}

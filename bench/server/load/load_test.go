@@ -79,7 +79,7 @@ func TestAPopIsAcknowledgedWithItsReceipts(t *testing.T) {
 	if err != nil || r.starts[1] != "10" || r.starts[4] != "7" || r.reviveQueue != "3" {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	l := newPopLane(settings{topic: "T", group: "G", broker: "b", inFlight: 1, batch: 32, mode: "pop"}, nil)
+	l := newPopWorker(settings{topic: "T", group: "G", broker: "b", inFlight: 1, batch: 32, mode: "pop"}, nil)
 	l.appendAck(1_000_001, &r, 4, 9)
 	if !bytes.Contains(l.out, []byte(`"extraInfo":"7 5 60000 3 0 b 4 9","offset":"9"`)) {
 		t.Errorf("%q", l.out)

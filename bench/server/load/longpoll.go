@@ -58,7 +58,7 @@ func (s sender) run(end time.Time, messages int64) error {
 	return err
 }
 
-// end waits for what is still on its way and lets the followers go, which hold pulls that nothing would answer.
+// end waits for messages in flight and releases the followers, whose held pulls would never be answered.
 func (m *meeting) end() {
 	for deadline := time.Now().Add(lostAfter); m.came.Load() < m.sent.Load() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
@@ -133,13 +133,13 @@ func (f *follower) answered(frame []byte, now time.Time) error {
 			return err
 		}
 	case pullNotFound, pullWithNoMatches:
-		// It was held for as long as it may be, or the server was told to look and found nothing yet.
+		// The long poll timed out, or the server woke it and found no message yet.
 	case pullOffsetMoved:
-		// Where a queue ends is asked of what is stored; what can be pulled may end before that for a moment.
+		// The maximum offset counts stored messages; for a moment not all of them can be pulled.
 		time.Sleep(time.Millisecond)
 	default:
 		f.failed(&got)
-		time.Sleep(time.Millisecond) // a server that is too busy is not to be asked all the time
+		time.Sleep(time.Millisecond) // back off while the server is busy
 	}
 	f.pull(queue)
 	return nil

@@ -2,7 +2,7 @@
 // requests in flight each, and nothing between the frames and the sockets that could be the slower side.
 //
 // It connects, says "ready" on its standard output, waits for a line on its standard input, works, and writes
-// one JSON object. So whoever starts it can look at the server's clocks at the very beginning and end.
+// one JSON object. So the parent process can read the server's processor time at the very beginning and end.
 package main
 
 import (
@@ -62,7 +62,7 @@ var modes = map[string]string{
 	"mixed":       "messages that -followers got, which were sent as in send",
 }
 
-// sends is about requests that a lane makes.
+// sends is true if the workers send messages, false if they read them.
 func (s settings) sends() bool {
 	return s.mode == "send" || s.mode == "send-batch" || s.mode == "transaction" || s.mode == "mixed"
 }
@@ -147,9 +147,9 @@ func fail(err error) {
 func (s settings) check() error {
 	switch {
 	case modes[s.mode] == "":
-		return fmt.Errorf("%q is no mode", s.mode)
+		return fmt.Errorf("unknown mode %q", s.mode)
 	case connectors[s.protocol] == nil:
-		return fmt.Errorf("%q is no protocol", s.protocol)
+		return fmt.Errorf("unknown protocol %q", s.protocol)
 	case s.protocol != "rocketmq" && s.mode != "send" && s.mode != "pull" && (s.protocol != "kafka" || s.mode != "send-batch"):
 		return fmt.Errorf("%s does not know how to %s", s.protocol, s.mode)
 	case s.fetchBytes < 0 || s.fetchBytes > maxFrame/2:
@@ -214,20 +214,20 @@ type result struct {
 }
 
 func run(s settings) (*result, error) {
-	lanes, met, err := connectors[s.protocol](s)
+	workers, met, err := connectors[s.protocol](s)
 	if err != nil {
 		return nil, err
 	}
 	fmt.Println("ready")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
-		return nil, fmt.Errorf("nobody said go: %w", err)
+		return nil, fmt.Errorf("standard input ended before the start signal: %w", err)
 	}
 	used := processorSeconds()
 	start := time.Now()
 	end := start.Add(time.Duration(s.seconds * float64(time.Second)))
-	errors := make([]error, len(lanes))
+	errors := make([]error, len(workers))
 	var working sync.WaitGroup
-	for number, each := range lanes {
+	for number, each := range workers {
 		working.Add(1)
 		go func(number int, each worker) {
 			defer working.Done()
@@ -236,7 +236,7 @@ func run(s settings) (*result, error) {
 	}
 	working.Wait()
 	var sum, sends tally
-	for number, each := range lanes {
+	for number, each := range workers {
 		if errors[number] != nil {
 			return nil, fmt.Errorf("connection %d: %w", number, errors[number])
 		}

@@ -17,7 +17,7 @@ const (
 	pollingFull     = 209
 	pollingTimeOut  = 210
 
-	// How long a pop waits for messages, at most: the server looks again when somebody else is in its queues.
+	// The maximum wait of a pop: the server polls again while another consumer holds the queue's lock.
 	pollMs = 1000
 	// A slot has a pop in flight or its acknowledgements: the opaque says which slot, and 0 is the pop.
 	perSlot = 64
@@ -31,7 +31,7 @@ type popSlot struct {
 	messages int64
 }
 
-type popLane struct {
+type popWorker struct {
 	tally
 	stream
 	settings settings
@@ -44,8 +44,8 @@ type popLane struct {
 	tail     string
 }
 
-func newPopLane(s settings, socket net.Conn) *popLane {
-	made := &popLane{settings: s, stream: stream{socket: socket}, slots: make([]popSlot, s.inFlight)}
+func newPopWorker(s settings, socket net.Conn) *popWorker {
+	made := &popWorker{settings: s, stream: stream{socket: socket}, slots: make([]popSlot, s.inFlight)}
 	made.pop = newTemplate(false, popMessage, []field{
 		{"consumerGroup", s.group},
 		{"topic", s.topic},
@@ -66,10 +66,10 @@ func newPopLane(s settings, socket net.Conn) *popLane {
 	return made
 }
 
-func (l *popLane) found() *tally { return &l.tally }
+func (l *popWorker) found() *tally { return &l.tally }
 
 // run goes on until the end, or until there were so many messages, and acknowledges all that it got.
-func (l *popLane) run(end time.Time, messages int64) error {
+func (l *popWorker) run(end time.Time, messages int64) error {
 	l.end, l.most = end, messages
 	now := time.Now()
 	for at := range l.slots {
@@ -87,7 +87,7 @@ func (l *popLane) run(end time.Time, messages int64) error {
 	return nil
 }
 
-func (l *popLane) request(at int, now time.Time) {
+func (l *popWorker) request(at int, now time.Time) {
 	l.slots[at].sent = now
 	start := len(l.out)
 	l.out = l.pop.appendTo(l.out, lowestOpaque+int32(at*perSlot), 0)
@@ -95,7 +95,7 @@ func (l *popLane) request(at int, now time.Time) {
 }
 
 // goOn asks for the next batch of a slot, unless it is over.
-func (l *popLane) goOn(at int, now time.Time) {
+func (l *popWorker) goOn(at int, now time.Time) {
 	if now.Before(l.end) && (l.most < 0 || l.popped < l.most) {
 		l.request(at, now)
 	} else {
@@ -103,7 +103,7 @@ func (l *popLane) goOn(at int, now time.Time) {
 	}
 }
 
-func (l *popLane) answered(frame []byte, now time.Time) error {
+func (l *popWorker) answered(frame []byte, now time.Time) error {
 	got, err := parseAnswer(frame)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func readReceipts(got *answer) (receipts, error) {
 	return r, nil
 }
 
-func (l *popLane) acknowledge(at int, got *answer) error {
+func (l *popWorker) acknowledge(at int, got *answer) error {
 	r, err := readReceipts(got)
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func (l *popLane) acknowledge(at int, got *answer) error {
 	return nil
 }
 
-func (l *popLane) appendAck(opaque int32, r *receipts, queue int, offset int64) {
+func (l *popWorker) appendAck(opaque int32, r *receipts, queue int, offset int64) {
 	s := &l.settings
 	l.appendFrame(fmt.Sprintf(
 		`{"code":%d,"extFields":{"consumerGroup":"%s","topic":"%s","queueId":"%d",`+
@@ -214,7 +214,7 @@ func (l *popLane) appendAck(opaque int32, r *receipts, queue int, offset int64) 
 	), "")
 }
 
-func (l *popLane) appendBatch(opaque int32, r *receipts, byQueue map[int][]int64) {
+func (l *popWorker) appendBatch(opaque int32, r *receipts, byQueue map[int][]int64) {
 	s := &l.settings
 	var acks []string
 	for queue, offsets := range byQueue {
@@ -234,7 +234,7 @@ func (l *popLane) appendBatch(opaque int32, r *receipts, byQueue map[int][]int64
 	)
 }
 
-func (l *popLane) appendFrame(header, body string) {
+func (l *popWorker) appendFrame(header, body string) {
 	size := len(header) + len(l.tail)
 	l.out = appendUint32(l.out, uint32(4+size+len(body)))
 	l.out = appendUint32(l.out, uint32(size))

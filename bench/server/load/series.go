@@ -45,7 +45,7 @@ func (s *series) merge(other *series) {
 	}
 }
 
-// points leaves out stretches in which nothing was asked for.
+// points leaves out intervals without requests.
 func (s *series) points() []point {
 	var found []point
 	for number, each := range s.stretches {

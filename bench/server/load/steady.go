@@ -17,7 +17,7 @@ const (
 	napForRoom  = 200 * time.Microsecond
 )
 
-type steadyLane struct {
+type steadyWorker struct {
 	tally
 	stream
 	settings  settings
@@ -32,8 +32,8 @@ type steadyLane struct {
 	start time.Time
 }
 
-func newSteadyLane(s settings, number int, socket net.Conn) *steadyLane {
-	made := &steadyLane{settings: s, number: number, stream: stream{socket: socket}}
+func newSteadyWorker(s settings, number int, socket net.Conn) *steadyWorker {
+	made := &steadyWorker{settings: s, number: number, stream: stream{socket: socket}}
 	made.sent = make([]atomic.Int64, steadyRoom)
 	made.series.step = s.seriesStep
 	now := time.Now().UnixMilli()
@@ -43,10 +43,10 @@ func newSteadyLane(s settings, number int, socket net.Conn) *steadyLane {
 	return made
 }
 
-func (l *steadyLane) found() *tally { return &l.tally }
+func (l *steadyWorker) found() *tally { return &l.tally }
 
 // run sends until the end and waits for every answer.
-func (l *steadyLane) run(end time.Time, messages int64) error {
+func (l *steadyWorker) run(end time.Time, messages int64) error {
 	l.start = time.Now()
 	reading := make(chan error, 1)
 	go func() { reading <- l.readAll() }()
@@ -62,13 +62,13 @@ func (l *steadyLane) run(end time.Time, messages int64) error {
 	// Nothing else ends a read that nothing answers any more.
 	l.over.Store(true)
 	l.socket.Close()
-	if said := <-reading; err == nil {
-		err = said
+	if readError := <-reading; err == nil {
+		err = readError
 	}
 	return err
 }
 
-func (l *steadyLane) readAll() error {
+func (l *steadyWorker) readAll() error {
 	for {
 		if err := l.read(l.answered); err != nil {
 			if l.over.Load() {
@@ -81,7 +81,7 @@ func (l *steadyLane) readAll() error {
 
 // sendAll writes what is due, again and again. A request that became due while a write was held up by the server is
 // late from when it was due; one that became due while this slept, from when it is written.
-func (l *steadyLane) sendAll(end time.Time, messages int64) error {
+func (l *steadyWorker) sendAll(end time.Time, messages int64) error {
 	gap := time.Duration(float64(l.settings.connections) / l.settings.rate * float64(time.Second))
 	// Connections take turns, so that their sends do not come all at once.
 	offset := gap * time.Duration(l.number) / time.Duration(l.settings.connections)
@@ -123,7 +123,7 @@ func (l *steadyLane) sendAll(end time.Time, messages int64) error {
 	return nil
 }
 
-func (l *steadyLane) put(out []byte, count int64, made time.Time) []byte {
+func (l *steadyWorker) put(out []byte, count int64, made time.Time) []byte {
 	l.sent[count%steadyRoom].Store(max64(int64(made.Sub(l.start)), 1))
 	queue := &l.templates[int(count+int64(l.number))%l.settings.queues]
 	at := len(out)
@@ -134,7 +134,7 @@ func (l *steadyLane) put(out []byte, count int64, made time.Time) []byte {
 	return out
 }
 
-func (l *steadyLane) answered(frame []byte, now time.Time) error {
+func (l *steadyWorker) answered(frame []byte, now time.Time) error {
 	got, err := parseAnswer(frame)
 	if err != nil {
 		return err

@@ -49,11 +49,11 @@ func TestASteadySenderDoesNotWaitForAnswers(t *testing.T) {
 			there.Write(answerTo(each, `"code":0`, nil))
 		}
 	}()
-	lane := newSteadyLane(s, 0, here)
-	if err := lane.run(time.Now().Add(time.Minute), messages); err != nil {
+	client := newSteadyWorker(s, 0, here)
+	if err := client.run(time.Now().Add(time.Minute), messages); err != nil {
 		t.Fatal(err)
 	}
-	found := lane.found()
+	found := client.found()
 	if found.messages != messages || found.requests != messages || found.failures != 0 {
 		t.Errorf("%d messages, %d requests, %d failures", found.messages, found.requests, found.failures)
 	}
@@ -85,13 +85,13 @@ func TestAFollowerTellsHowLongAMessageTook(t *testing.T) {
 	one := newFollower(s, 0, here, met)
 	sent := time.Now().Add(-40 * time.Millisecond)
 	go func() {
-		asked := requestAt(there)
-		there.Write(answerTo(asked.opaque, `"code":19`, nil)) // nothing yet: it asks again
-		asked = requestAt(there)
+		pull := requestAt(there)
+		there.Write(answerTo(pull.opaque, `"code":19`, nil)) // nothing yet: it asks again
+		pull = requestAt(there)
 		frame := make([]byte, 100)
 		stamp(frame, stampSize, sent)
 		record := recordWith(0, 0, frame[len(frame)-stampSize:])
-		there.Write(answerTo(asked.opaque, `"code":0,"extFields":{"nextBeginOffset":"7"}`, append(record, record...)))
+		there.Write(answerTo(pull.opaque, `"code":0,"extFields":{"nextBeginOffset":"7"}`, append(record, record...)))
 		requestAt(there)
 		met.end()
 	}()

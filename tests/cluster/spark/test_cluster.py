@@ -1,4 +1,4 @@
-"""A cluster in plain code without a thread: asked, read, left early, forked, and found again after a pause."""
+"""A cluster in plain code without a thread: queried, read, left early, forked, and found again after a pause."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def bodies(start: int = 0, end: int = COUNT) -> list[tuple[int, bytes]]:
     return [(number, b"%d" % number) for number in range(start, end)]
 
 
-def test_what_there_is_is_asked_and_read(cluster: Cluster) -> None:
+def test_queues_and_messages_are_read(cluster: Cluster) -> None:
     assert cluster.topics() == [TOPIC]
     assert cluster.queues(TOPIC) == [QUEUE]
     assert cluster.bounds([TOPIC]) == {TOPIC: {QUEUE: Bounds(0, COUNT)}}
@@ -104,22 +104,22 @@ def test_there_is_one_for_each_thread_and_choice_of_options(cluster: Cluster, se
 def test_several_ranges_are_read_in_turns(cluster: Cluster) -> None:
     first = cluster.read(QueueRange(QUEUE, 0, COUNT))
     second = cluster.read(QueueRange(QUEUE, 500, COUNT))
-    pieces = [next(first), next(second), next(first)]
+    chunks = [next(first), next(second), next(first)]
     assert cluster.topics() == [TOPIC]
-    assert meant([pieces[0], pieces[2], *first]) == bodies()
-    assert meant([pieces[1], *second]) == bodies(500)
+    assert meant([chunks[0], chunks[2], *first]) == bodies()
+    assert meant([chunks[1], *second]) == bodies(500)
 
 
 def test_a_reading_may_be_left_early(cluster: Cluster) -> None:
     for count in (1, 3):
         reading = cluster.read(QueueRange(QUEUE, 0, COUNT))
-        pieces = [next(reading) for _ in range(count)]
+        chunks = [next(reading) for _ in range(count)]
         reading.close()  # type: ignore[attr-defined]
-        assert meant(pieces) == bodies(0, pieces[-1].last)
+        assert meant(chunks) == bodies(0, chunks[-1].last)
     assert meant(cluster.read(QueueRange(QUEUE, 0, COUNT))) == bodies()
 
 
-def test_a_reading_that_nobody_ended_does_not_keep_its_cluster_open(servers: ThreadCluster) -> None:
+def test_a_reading_that_was_not_closed_does_not_keep_its_cluster_open(servers: ThreadCluster) -> None:
     cluster = Cluster.of(servers.name_server)
     reading = cluster.read(QueueRange(QUEUE, 0, COUNT))
     next(reading)
@@ -152,12 +152,12 @@ def test_an_interruption_ends_what_is_run(cluster: Cluster) -> None:
 
 def test_connections_that_were_closed_meanwhile_are_made_again(cluster: Cluster, servers: ThreadCluster) -> None:
     reading = cluster.read(QueueRange(QUEUE, 0, COUNT))
-    pieces = [next(reading)]
+    chunks = [next(reading)]
     assert cluster.committed("audit", [QUEUE]) == {}
     servers.restart("name-server-a")
     servers.restart("broker-a")
     assert cluster.bounds([TOPIC]) == {TOPIC: {QUEUE: Bounds(0, COUNT)}}
-    assert meant([*pieces, *reading]) == bodies()
+    assert meant([*chunks, *reading]) == bodies()
     servers.restart("broker-a")
     cluster.commit("audit", {QUEUE: 1})
     assert cluster.committed("audit", [QUEUE]) == {QUEUE: 1}
@@ -174,7 +174,7 @@ def test_a_broker_that_is_away_is_waited_for(cluster: Cluster, servers: ThreadCl
         starting.join()
 
 
-def test_what_is_not_there_is_said_at_once_or_in_time(servers: ThreadCluster) -> None:
+def test_a_missing_topic_is_reported_at_once_or_within_the_retry_time(servers: ThreadCluster) -> None:
     with pytest.raises(InvalidMessageError, match="no name server is given"):
         Cluster.of("")
     nowhere = Cluster.of("127.0.0.1:1")
@@ -214,30 +214,30 @@ def test_topics_of_a_namespace_have_their_plain_names(servers: ThreadCluster) ->
         cluster.close()
 
 
-def test_certificates_that_cannot_be_used_are_said(servers: ThreadCluster) -> None:
+def test_certificates_that_cannot_be_used_are_reported(servers: ThreadCluster) -> None:
     with pytest.raises(OrbitMQError, match="cannot use certificate"):
         Cluster.of(servers.name_server, tls=ClientTls(certificate_path="/nowhere.pem"))
 
 
 def test_a_forked_process_has_its_own(cluster: Cluster, servers: ThreadCluster) -> None:
     reading = cluster.read(QueueRange(QUEUE, 0, COUNT))
-    pieces = [next(reading)]
+    chunks = [next(reading)]
     receiver, sender = os.pipe()
     child = os.fork()
     if child == 0:
-        said = b"failed"
+        message = b"failed"
         try:
             own = Cluster.of(servers.name_server, retry_seconds=20)
             if own is not cluster and meant(own.read(QueueRange(QUEUE, 0, COUNT))) == bodies():
                 try:
                     cluster.topics()
                 except NotRunningError:
-                    said = b"read"
+                    message = b"read"
         finally:
-            os.write(sender, said)
+            os.write(sender, message)
             os._exit(0)
     os.waitpid(child, 0)
     assert os.read(receiver, 100) == b"read"
     os.close(receiver)
     os.close(sender)
-    assert meant([*pieces, *reading]) == bodies()
+    assert meant([*chunks, *reading]) == bodies()

@@ -1,4 +1,4 @@
-"""Filters that a reader takes over from Spark: what is not asked of brokers because of them."""
+"""Filters that a reader accepts from Spark: ranges and queues that are then not requested from brokers."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_filters_know_columns_by_their_names_beside_bodies(topics: Topics) -> No
     assert rows(reader) == [(8, 1)]
 
 
-def test_what_was_asked_is_logged(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_requested_is_logged(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
     topics.make("orders", 1)
     topics.send("orders", numbered(0, 9), tags="t")
     with caplog.at_level(logging.INFO, "orbitmq.spark"):

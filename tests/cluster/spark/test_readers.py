@@ -83,7 +83,7 @@ def test_single_queues_are_read(topics: Topics) -> None:
         batch(topics, assign='{"orders": {"broker-a": [1], "broker-z": [0]}}').partitions()
 
 
-def test_a_batch_begins_and_ends_where_it_is_told(topics: Topics) -> None:
+def test_a_batch_begins_and_ends_at_the_given_offsets(topics: Topics) -> None:
     topics.make("orders", 1)
     topics.send("orders", numbered(0, 10))
     where = '{{"orders": {{"broker-a": {{"0": {}}}}}}}'
@@ -220,7 +220,7 @@ def test_what_was_deleted_after_planning_is_an_error_or_left_out(topics: Topics)
     assert left == list(range(left[0], 40))
 
 
-def test_bodies_are_read_as_they_are_said_to_be(topics: Topics) -> None:
+def test_bodies_are_read_in_the_given_format(topics: Topics) -> None:
     topics.make("orders", 1)
     topics.send("orders", ['{"amount": 5}', "no json", '{"amount": 7}'])
     amount = StructType([StructField("amount", LongType()), StructField("_queue_offset", LongType())])

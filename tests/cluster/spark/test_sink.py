@@ -43,7 +43,7 @@ RETRIED = Origin("write", None, 5, attempt=1)
 
 
 class UpstreamError(Exception):
-    """What a task's rows end with when something before the writer fails."""
+    """The error at the end of a task's rows when a stage before the writer fails."""
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +175,7 @@ def test_a_task_that_failed_is_completed(cluster: ThreadCluster) -> None:
     writer = writer_for(cluster.name_server, rows[0])
     with pytest.raises(UpstreamError):
         writer.write_as(ORIGIN, then(rows, 20, fail))
-    # When it has failed, nothing of it is on its way any more.
+    # After a failure, nothing of it is in flight any more.
     there = len(stored(cluster)) // 10
     again = writer.write_as(RETRIED, iter(rows))
     assert (again.rows, again.skipped) == (300, there)
@@ -253,7 +253,7 @@ def test_a_whole_job_may_run_again_under_its_name(cluster: ThreadCluster) -> Non
     assert counted(cluster) == dict.fromkeys(bodies(30), 2)
 
 
-def test_without_idempotence_nothing_is_asked_and_all_is_written(cluster: ThreadCluster) -> None:
+def test_without_idempotence_no_earlier_write_is_looked_up(cluster: ThreadCluster) -> None:
     for origin in (ORIGIN, RETRIED):
         assert write(cluster, *batches(3), origin=origin, idempotent="false").skipped == 0
     assert counted(cluster) == dict.fromkeys(bodies(30), 2)
@@ -381,7 +381,7 @@ def test_connections_are_kept_for_the_next_task_but_not_any_number(cluster: Thre
     assert not threads[0].is_alive()
 
 
-def test_a_topic_that_nobody_may_read_is_written_all_the_same(cluster: ThreadCluster) -> None:
+def test_a_topic_without_read_permission_can_be_written(cluster: ThreadCluster) -> None:
     fields = {"topic": TOPIC, "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0"}
     fields |= {"readQueueNums": "2", "writeQueueNums": "2", "perm": "2", "order": "false"}
     assert ask(cluster.address("broker-a"), RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0
@@ -393,7 +393,7 @@ def test_a_topic_that_nobody_may_read_is_written_all_the_same(cluster: ThreadClu
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_no_more_chunks_than_allowed_are_on_their_way(cluster: ThreadCluster, most: int) -> None:
+def test_no_more_chunks_than_allowed_are_in_flight(cluster: ThreadCluster, most: int) -> None:
     def watched() -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches(30)):
             # All that were sent before, but for the last few, are there.
@@ -423,7 +423,7 @@ def test_a_task_waits_while_no_broker_takes_anything(cluster: ThreadCluster) -> 
     task.start()
     for _ in range(3):
         taken.acquire()
-    # Two are on their way, and the third waits for one of them.
+    # Two are in flight, and the third waits for one of them.
     assert count == 3
     cluster.start("broker-a")
     task.join()

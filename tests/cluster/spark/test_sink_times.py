@@ -37,7 +37,7 @@ def write(cluster: ThreadCluster, batch: pa.RecordBatch) -> int:
 
 
 def arrived(cluster: ThreadCluster) -> dict[bytes, int]:
-    """What consumers can have, and when it came, in milliseconds by the broker's clock."""
+    """The visible messages with their arrival times, in milliseconds by the broker's clock."""
     return {message.body: message.store_timestamp for message in cluster.messages(TOPIC)}
 
 

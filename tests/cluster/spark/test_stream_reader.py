@@ -169,7 +169,7 @@ def test_the_newest_offsets_are_reported(topics: Topics) -> None:
     assert json.loads(query.log[-1])["orders"] == {"broker-a": {"0": 2, "1": 0}}
 
 
-def test_a_group_is_told_what_is_finished(topics: Topics) -> None:
+def test_finished_offsets_are_committed_for_the_group(topics: Topics) -> None:
     topics.make("orders", 1)
     topics.send("orders", numbered(0, 5))
     query = Query(stream(topics, groupId="spark-orders", maxOffsetsPerTrigger="3"))
@@ -247,7 +247,7 @@ def test_a_query_that_ends_waits_for_a_broker_that_is_away(topics: Topics, clust
         again.plan()
 
 
-def test_a_topic_made_anew_is_an_error_or_read_on_from_its_end(topics: Topics) -> None:
+def test_a_recreated_topic_is_an_error_or_read_on_from_its_end(topics: Topics) -> None:
     topics.make("orders", 1)
     topics.send("orders", numbered(0, 5))
     strict = Query(stream(topics, retrySeconds="0"))

@@ -58,9 +58,9 @@ def other_java(java: JavaClient, tmp_path: Path) -> Iterator[JavaClient]:
 
 
 @pytest.fixture
-def told_java(java: JavaClient, tmp_path: Path) -> Iterator[JavaClient]:
+def notified_java(java: JavaClient, tmp_path: Path) -> Iterator[JavaClient]:
     """Another JVM with the same version, whose consumers look at their group only when the broker tells them to."""
-    home = tmp_path / "told"
+    home = tmp_path / "notified"
     with JavaClient(java.version, home=home, nameserver=java.nameserver, rebalance_ms=NEVER) as jvm:
         yield jvm
 

@@ -1,4 +1,4 @@
-"""What tests with Apache's Java clients share: the settings of the servers, patience, and reading all there is."""
+"""Harness of the tests with Apache's Java clients: server settings, patience, and reading of whole topics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = {
 
 
 def eventually(probe: Callable[[], _T], *, is_enough: Callable[[_T], bool] = bool) -> _T:
-    """What the probe says, as soon as it is enough. Until then the client may refuse to answer."""
+    """The result of the probe as soon as it is sufficient. Until then the client may refuse to answer."""
     deadline = time.monotonic() + PATIENCE
     while True:
         seen: object
@@ -66,7 +66,7 @@ def everything_in(puller: JavaPullConsumer, queues: Sequence[Queue], count: int)
     return eventually(pull_all, is_enough=lambda found: len(found) >= count)
 
 
-def as_stored(puller: JavaPullConsumer, told: Sent) -> Message:
-    """The message that a producer was told about, as it is pulled."""
-    (message,) = eventually(lambda: puller.pull(told.queue, told.queue_offset, count=1).messages)
+def as_stored(puller: JavaPullConsumer, receipt: Sent) -> Message:
+    """The pulled message of a receipt."""
+    (message,) = eventually(lambda: puller.pull(receipt.queue, receipt.queue_offset, count=1).messages)
     return message

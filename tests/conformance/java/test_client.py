@@ -1,4 +1,4 @@
-"""Apache's unmodified Java clients, old and new: producers, pulls and everything that can be asked for."""
+"""Apache's unmodified Java clients, old and new: producers, pulls and all queries."""
 
 from __future__ import annotations
 
@@ -62,23 +62,23 @@ def raw_send(topic: str, *, group: str = "RawGroup", default_topic: str = "TBW10
     }
 
 
-def test_a_topic_nobody_created_is_created_by_the_first_send(
+def test_a_missing_topic_is_created_by_the_first_send(
     producer: JavaProducer, puller: JavaPullConsumer, admin: JavaAdmin, java_server: Serving, name: str
 ) -> None:
-    told = producer.send(name, "first")
-    assert (told.status, told.queue.topic, told.queue.broker) == ("SEND_OK", name, java_server.broker_name)
-    assert (told.queue_offset, told.region_id, told.trace_on) == (0, "DefaultRegion", True)
+    receipt = producer.send(name, "first")
+    assert (receipt.status, receipt.queue.topic, receipt.queue.broker) == ("SEND_OK", name, java_server.broker_name)
+    assert (receipt.queue_offset, receipt.region_id, receipt.trace_on) == (0, "DefaultRegion", True)
     # The client's own address is part of it, and may be of the longer kind.
-    assert re.fullmatch(r"[0-9A-F]{32}|[0-9A-F]{56}", told.message_id)
-    assert re.fullmatch(r"[0-9A-F]{32}", told.offset_id)
+    assert re.fullmatch(r"[0-9A-F]{32}|[0-9A-F]{56}", receipt.message_id)
+    assert re.fullmatch(r"[0-9A-F]{32}", receipt.offset_id)
     route = eventually(lambda: admin.route(name))
     assert route == [RouteEntry(java_server.broker_name, 4, 4, 6)]
-    message = as_stored(puller, told)
-    assert (message.text, message.message_id, message.offset_id) == ("first", told.message_id, told.offset_id)
+    message = as_stored(puller, receipt)
+    assert (message.text, message.message_id, message.offset_id) == ("first", receipt.message_id, receipt.offset_id)
     assert message.store_host == java_server.broker_address
 
 
-def test_a_created_topic_has_the_queues_that_were_asked_for(
+def test_a_created_topic_has_the_requested_queues(
     producer: JavaProducer, puller: JavaPullConsumer, admin: JavaAdmin, java_server: Serving, name: str
 ) -> None:
     admin.update_topic(name, read_queues=5, write_queues=2)
@@ -90,10 +90,10 @@ def test_a_created_topic_has_the_queues_that_were_asked_for(
 def test_messages_arrive_however_they_are_sent(
     producer: JavaProducer, puller: JavaPullConsumer, queues: list[Queue], name: str
 ) -> None:
-    told = [producer.send(name, f"{how} {number}", how=how) for how in ("sync", "async") for number in range(8)]
-    told += [producer.send(name, f"chosen {how}", how=how, queue=queues[3]) for how in ("sync", "async")]
-    assert {sent.queue for sent in told} == set(queues)
-    assert [sent.queue for sent in told[-2:]] == [queues[3]] * 2
+    receipts = [producer.send(name, f"{how} {number}", how=how) for how in ("sync", "async") for number in range(8)]
+    receipts += [producer.send(name, f"chosen {how}", how=how, queue=queues[3]) for how in ("sync", "async")]
+    assert {sent.queue for sent in receipts} == set(queues)
+    assert [sent.queue for sent in receipts[-2:]] == [queues[3]] * 2
     for number in range(4):
         producer.send_oneway(name, f"oneway {number}")
     found = everything_in(puller, queues, 22)
@@ -102,7 +102,7 @@ def test_messages_arrive_however_they_are_sent(
     assert sorted(message.text or "" for message in found if (message.text or "").startswith("oneway")) == [
         f"oneway {number}" for number in range(4)
     ]
-    for sent in told:
+    for sent in receipts:
         message = by_id[sent.message_id]
         assert (message.queue_id, message.queue_offset) == (sent.queue.id, sent.queue_offset)
         assert message.offset_id == sent.offset_id
@@ -111,12 +111,12 @@ def test_messages_arrive_however_they_are_sent(
 def test_a_batch_lies_together_in_one_queue(
     producer: JavaProducer, puller: JavaPullConsumer, queues: list[Queue], name: str
 ) -> None:
-    told = producer.send_batch(name, [f"item {number}" for number in range(10)], tags="TagB", keys="batch")
-    assert told.status == "SEND_OK"
-    pulled = eventually(lambda: puller.pull(told.queue, 0), is_enough=lambda pulled: len(pulled.messages) == 10)
+    receipt = producer.send_batch(name, [f"item {number}" for number in range(10)], tags="TagB", keys="batch")
+    assert receipt.status == "SEND_OK"
+    pulled = eventually(lambda: puller.pull(receipt.queue, 0), is_enough=lambda pulled: len(pulled.messages) == 10)
     assert pulled.texts == [f"item {number}" for number in range(10)]
-    assert [message.message_id for message in pulled.messages] == told.message_id.split(",")
-    assert [message.offset_id for message in pulled.messages] == told.offset_id.split(",")
+    assert [message.message_id for message in pulled.messages] == receipt.message_id.split(",")
+    assert [message.offset_id for message in pulled.messages] == receipt.offset_id.split(",")
     assert {message.properties["TAGS"] for message in pulled.messages} == {"TagB"}
 
 
@@ -138,12 +138,12 @@ def test_all_that_a_message_carries_arrives(
     producer: JavaProducer, puller: JavaPullConsumer, queues: list[Queue], name: str
 ) -> None:
     properties = {"größe": "zwölf", "empty-ish": " x ", "emoji": "😀", "json": '{"a": [1, 2]}'}
-    told = producer.send(
+    receipt = producer.send(
         name, "schöne Grüße 消息 😀", tags="标签", keys="k1 k2 ключ", flag=-77, properties=properties
     )
-    message = as_stored(puller, told)
+    message = as_stored(puller, receipt)
     assert (message.text, message.flag) == ("schöne Grüße 消息 😀", -77)
-    expected = {"TAGS": "标签", "KEYS": "k1 k2 ключ", "UNIQ_KEY": told.message_id, **properties}
+    expected = {"TAGS": "标签", "KEYS": "k1 k2 ключ", "UNIQ_KEY": receipt.message_id, **properties}
     assert {key: message.properties.get(key) for key in expected} == expected
 
 
@@ -153,8 +153,8 @@ def test_a_compressed_body_is_stored_as_it_is(
 ) -> None:
     body = b"compress me " * 5000
     with JavaProducer(java, name, properties={"rocketmq.message.compressType": kind}) as compressing:
-        told = compressing.send(name, body)
-    message = as_stored(puller, told)
+        receipt = compressing.send(name, body)
+    message = as_stored(puller, receipt)
     assert (message.body_size, message.body_sha256) == (len(body), hashlib.sha256(body).hexdigest())
     assert message.store_size < len(body) // 10
     assert message.sys_flag & 0x700 == COMPRESSION_TYPES[kind]
@@ -165,8 +165,8 @@ def test_a_message_of_three_mebibytes_arrives(
 ) -> None:
     body = random.Random(3).randbytes(3 << 20)
     for how in ("sync", "async"):
-        told = producer.send(name, body, how=how)
-        message = as_stored(puller, told)
+        receipt = producer.send(name, body, how=how)
+        message = as_stored(puller, receipt)
         assert (message.body_size, message.body_sha256) == (len(body), hashlib.sha256(body).hexdigest())
 
 
@@ -174,24 +174,24 @@ def test_a_delayed_message_arrives_after_its_delay(
     producer: JavaProducer, puller: JavaPullConsumer, queues: list[Queue], name: str
 ) -> None:
     level = 4
-    told = producer.send(name, "later", delayLevel=level, tags="TagD", keys="delayed", queue=queues[2])
-    assert (told.status, told.queue) == ("SEND_OK", queues[2])
+    receipt = producer.send(name, "later", delayLevel=level, tags="TagD", keys="delayed", queue=queues[2])
+    assert (receipt.status, receipt.queue) == ("SEND_OK", queues[2])
     (message,) = eventually(lambda: puller.pull(queues[2], 0).messages)
-    assert (message.text, message.message_id) == ("later", told.message_id)
+    assert (message.text, message.message_id) == ("later", receipt.message_id)
     expected = {"TAGS": "TagD", "KEYS": "delayed", "DELAY": str(level), "REAL_TOPIC": name, "REAL_QID": "2"}
     assert {key: message.properties.get(key) for key in expected} == expected
-    parked = eventually(lambda: puller.view(name, told.offset_id))
-    assert parked.topic == "SCHEDULE_TOPIC_XXXX"
-    assert parked.queue_id == level - 1
-    assert message.store_timestamp - parked.store_timestamp >= DELAYS_MS[level - 1]
+    deferred = eventually(lambda: puller.view(name, receipt.offset_id))
+    assert deferred.topic == "SCHEDULE_TOPIC_XXXX"
+    assert deferred.queue_id == level - 1
+    assert message.store_timestamp - deferred.store_timestamp >= DELAYS_MS[level - 1]
 
 
 def test_the_vip_port_takes_messages_too(
     java: JavaClient, puller: JavaPullConsumer, queues: list[Queue], name: str
 ) -> None:
     with JavaProducer(java, name, properties={"com.rocketmq.sendMessageWithVIPChannel": "true"}) as vip:
-        told = vip.send(name, "important")
-    assert as_stored(puller, told).text == "important"
+        receipt = vip.send(name, "important")
+    assert as_stored(puller, receipt).text == "important"
 
 
 def test_a_message_that_is_too_large_is_refused(java: JavaClient, queues: list[Queue], name: str) -> None:
@@ -207,7 +207,7 @@ def test_a_message_that_is_too_large_is_refused(java: JavaClient, queues: list[Q
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC"])
-def test_nobody_sends_to_a_topic_of_the_brokers_own(
+def test_sends_to_the_brokers_own_topics_are_refused(
     producer: JavaProducer, java_server: Serving, topic: str
 ) -> None:
     with pytest.raises(JavaClientError, match="forbidden"):
@@ -267,7 +267,9 @@ def test_a_pull_answers_by_where_its_offset_lies(
         (queue.id, offset, tags): puller.pull(queue, offset, tags=tags)
         for queue, offset, tags in ((filled, 10, "*"), (filled, 11, "*"), (filled, 999, "*"), (filled, 0, "TagB"))
     } | {(empty.id, offset, "*"): puller.pull(empty, offset) for offset in (0, 5)}
-    assert {asked: (pulled.status, pulled.next, pulled.min, pulled.max) for asked, pulled in outcomes.items()} == {
+    assert {
+        wanted: (pulled.status, pulled.next, pulled.min, pulled.max) for wanted, pulled in outcomes.items()
+    } == {
         (filled.id, 10, "*"): ("NO_NEW_MSG", 10, 0, 10),
         (filled.id, 11, "*"): ("OFFSET_ILLEGAL", 10, 0, 10),
         (filled.id, 999, "*"): ("OFFSET_ILLEGAL", 10, 0, 10),
@@ -301,7 +303,7 @@ def test_a_held_pull_is_woken_by_the_first_matching_message(
     assert (pulled.status, pulled.texts, pulled.next) == ("FOUND", ["for it"], 2)
 
 
-def test_the_ends_of_a_queue_and_its_times_are_told(
+def test_the_bounds_of_a_queue_and_its_times_are_reported(
     producer: JavaProducer, puller: JavaPullConsumer, queues: list[Queue], name: str
 ) -> None:
     filled, empty = queues[0], queues[1]
@@ -320,22 +322,22 @@ def test_the_ends_of_a_queue_and_its_times_are_told(
 def test_a_message_is_found_by_its_id_and_by_its_keys(
     producer: JavaProducer, puller: JavaPullConsumer, queues: list[Queue], name: str
 ) -> None:
-    told = [producer.send(name, f"message {number}", keys=f"key{number % 2} all") for number in range(6)]
-    assert puller.view(name, told[3].offset_id).text == "message 3"
-    by_unique_key = eventually(lambda: puller.view(name, told[3].message_id))
-    assert (by_unique_key.text, by_unique_key.message_id) == ("message 3", told[3].message_id)
+    receipts = [producer.send(name, f"message {number}", keys=f"key{number % 2} all") for number in range(6)]
+    assert puller.view(name, receipts[3].offset_id).text == "message 3"
+    by_unique_key = eventually(lambda: puller.view(name, receipts[3].message_id))
+    assert (by_unique_key.text, by_unique_key.message_id) == ("message 3", receipts[3].message_id)
     found = eventually(lambda: puller.query(name, "key1"), is_enough=lambda found: len(found) == 3)
     assert {message.text for message in found} == {"message 1", "message 3", "message 5"}
     assert len(eventually(lambda: puller.query(name, "all"), is_enough=lambda found: len(found) == 6)) == 6
     assert len(puller.query(name, "all", limit=4)) == 4
-    stored = puller.view(name, told[0].offset_id).store_timestamp
+    stored = puller.view(name, receipts[0].offset_id).store_timestamp
     for key, end in (("nothing", stored), ("all", stored - 10_000)):
         with pytest.raises(JavaClientError) as refused:
             puller.query(name, key, end=end)
         assert refused.value.code == NO_MESSAGE
 
 
-def test_a_committed_offset_is_told_to_the_next_of_the_group(
+def test_a_committed_offset_is_returned_to_the_next_member_of_the_group(
     java: JavaClient, producer: JavaProducer, queues: list[Queue], name: str
 ) -> None:
     for number in range(3):
@@ -353,7 +355,7 @@ def test_a_committed_offset_is_told_to_the_next_of_the_group(
         assert stranger.committed(queues[0]) == before[queues[0].id]
 
 
-def test_a_deleted_topic_is_gone_and_starts_anew(
+def test_a_deleted_topic_is_gone_and_restarts_at_zero(
     producer: JavaProducer, puller: JavaPullConsumer, admin: JavaAdmin, queues: list[Queue], name: str
 ) -> None:
     producer.send(name, "old", queue=queues[0])
@@ -364,8 +366,8 @@ def test_a_deleted_topic_is_gone_and_starts_anew(
     with pytest.raises(JavaClientError):
         puller.pull(queues[0], 0)
     producer.create_topic(name, queues=QUEUES)
-    told = eventually(lambda: producer.send(name, "new", queue=queues[0]))
-    assert told.queue_offset == 0
+    receipt = eventually(lambda: producer.send(name, "new", queue=queues[0]))
+    assert receipt.queue_offset == 0
     assert eventually(lambda: puller.pull(queues[0], 0).texts) == ["new"]
 
 
@@ -380,7 +382,7 @@ def test_messages_and_offsets_survive_a_restart_and_consumers_go_on(
         admin = JavaAdmin(java, broker=strict_server.broker_address, cluster="DefaultCluster", nameserver=at)
         admin.update_topic(name, read_queues=2, write_queues=2)
         queue, other = eventually(lambda: producer.queues(name))
-        told = [producer.send(name, f"message {number}", queue=queue, keys="kept") for number in range(6)]
+        receipts = [producer.send(name, f"message {number}", queue=queue, keys="kept") for number in range(6)]
         with JavaPullConsumer(java, f"{name}_g", nameserver=at) as committing:
             eventually(lambda: committing.commit(queue, 4), is_enough=lambda _: True)
         with JavaPushConsumer(java, f"{name}_push", name, nameserver=at) as pushed:
@@ -393,7 +395,7 @@ def test_messages_and_offsets_survive_a_restart_and_consumers_go_on(
             f"message {number}" for number in range(6)
         ]
         assert puller.offsets(queue).max == 6
-        assert puller.view(name, told[2].offset_id).text == "message 2"
+        assert puller.view(name, receipts[2].offset_id).text == "message 2"
         assert len(puller.query(name, "kept")) == 6
         with JavaPullConsumer(java, f"{name}_g", nameserver=at) as again:
             assert again.committed(queue) == 4
@@ -410,11 +412,11 @@ def test_messages_survive_a_kill(java: JavaClient, strict_server: Serving, name:
         admin = JavaAdmin(java, broker=strict_server.broker_address, cluster="DefaultCluster", nameserver=at)
         admin.update_topic(name, read_queues=1, write_queues=1)
         (queue,) = eventually(lambda: producer.queues(name))
-        told = [producer.send(name, f"message {number}", keys="kept") for number in range(20)]
+        receipts = [producer.send(name, f"message {number}", keys="kept") for number in range(20)]
         strict_server.kill()
         strict_server.start()
         found = everything_in(puller, [queue], 20)
         assert [message.text for message in found] == [f"message {number}" for number in range(20)]
-        assert [message.offset_id for message in found] == [sent.offset_id for sent in told]
+        assert [message.offset_id for message in found] == [sent.offset_id for sent in receipts]
         assert len(eventually(lambda: puller.query(name, "kept"), is_enough=lambda found: len(found) == 20)) == 20
         assert producer.send(name, "after").queue_offset == 20

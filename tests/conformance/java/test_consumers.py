@@ -31,7 +31,7 @@ FIRST_RETRY_LEVEL = 3
 
 
 def consumed_all(consumer: JavaPushConsumer, texts: Sequence[str]) -> list[Message]:
-    """What was delivered, as soon as all of these have been."""
+    """The deliveries, as soon as they include all of these."""
     return eventually(
         consumer.consumed,
         is_enough=lambda found: set(texts) <= {message.text for message in found},
@@ -39,7 +39,7 @@ def consumed_all(consumer: JavaPushConsumer, texts: Sequence[str]) -> list[Messa
 
 
 def polled_from(consumers: Sequence[JavaLitePullConsumer], count: int) -> list[Message]:
-    """What the consumers get, as soon as that is so many messages."""
+    """The messages of the consumers, as soon as there are that many."""
     polled: list[Message] = []
 
     def poll() -> list[Message]:
@@ -123,14 +123,14 @@ def test_every_broadcast_consumer_gets_every_message(
             assert consumer.queues() == {queue.id for queue in queues}
 
 
-def test_queues_are_shared_out_anew_as_consumers_come_and_go(
-    told_java: JavaClient, producer: JavaProducer, queues: list[Queue], name: str
+def test_queues_are_rebalanced_as_consumers_come_and_go(
+    notified_java: JavaClient, producer: JavaProducer, queues: list[Queue], name: str
 ) -> None:
     every = {queue.id for queue in queues}
     with contextlib.ExitStack() as running:
-        one = running.enter_context(JavaPushConsumer(told_java, name, name))
+        one = running.enter_context(JavaPushConsumer(notified_java, name, name))
         eventually(one.queues, is_enough=lambda mine: mine == every)
-        two = JavaPushConsumer(told_java, name, name)
+        two = JavaPushConsumer(notified_java, name, name)
         eventually(
             lambda: (one.queues(), two.queues()),
             is_enough=lambda shares: len(shares[0]) == len(shares[1]) == 2 and shares[0] | shares[1] == every,
@@ -148,10 +148,10 @@ def test_queues_are_shared_out_anew_as_consumers_come_and_go(
 
 
 def test_the_queues_of_a_killed_consumer_go_to_the_others(
-    told_java: JavaClient, other_java: JavaClient, producer: JavaProducer, queues: list[Queue], name: str
+    notified_java: JavaClient, other_java: JavaClient, producer: JavaProducer, queues: list[Queue], name: str
 ) -> None:
     every = {queue.id for queue in queues}
-    with JavaPushConsumer(told_java, name, name) as survivor:
+    with JavaPushConsumer(notified_java, name, name) as survivor:
         eventually(survivor.queues, is_enough=lambda mine: mine == every)
         victim = JavaPushConsumer(other_java, name, name)
         eventually(
@@ -169,7 +169,7 @@ def test_the_queues_of_a_killed_consumer_go_to_the_others(
 def test_a_failing_message_is_tried_again_ever_later_and_ends_as_a_dead_letter(
     java: JavaClient, producer: JavaProducer, puller: JavaPullConsumer, queues: list[Queue], name: str
 ) -> None:
-    told = producer.send(name, "never good", tags="TagF", keys="failing")
+    receipt = producer.send(name, "never good", tags="TagF", keys="failing")
     producer.send(name, "good")
     with JavaPushConsumer(java, name, name, failures=99, failing="never good", max_reconsume_times=2) as consumer:
         found = eventually(consumer.consumed, is_enough=lambda found: len(found) >= 4)
@@ -177,13 +177,13 @@ def test_a_failing_message_is_tried_again_ever_later_and_ends_as_a_dead_letter(
         assert len(consumer.consumed()) == 4
     tries = [message for message in found if message.text == "never good"]
     assert [message.reconsume_times for message in tries] == [0, 1, 2]
-    assert {(message.topic, message.message_id) for message in tries} == {(name, told.message_id)}
+    assert {(message.topic, message.message_id) for message in tries} == {(name, receipt.message_id)}
     for number, (before, after) in enumerate(itertools.pairwise(tries)):
         delay = DELAYS_MS[FIRST_RETRY_LEVEL + number - 1]
         assert after.store_timestamp - before.store_timestamp >= delay
-        assert after.properties["ORIGIN_MESSAGE_ID"] == told.offset_id
-    assert (dead.text, dead.message_id, dead.properties["TAGS"]) == ("never good", told.message_id, "TagF")
-    expected = {"RETRY_TOPIC": name, "ORIGIN_MESSAGE_ID": told.offset_id, "KEYS": "failing"}
+        assert after.properties["ORIGIN_MESSAGE_ID"] == receipt.offset_id
+    assert (dead.text, dead.message_id, dead.properties["TAGS"]) == ("never good", receipt.message_id, "TagF")
+    expected = {"RETRY_TOPIC": name, "ORIGIN_MESSAGE_ID": receipt.offset_id, "KEYS": "failing"}
     assert {key: dead.properties.get(key) for key in expected} == expected
     assert dead.reconsume_times == 3
 
@@ -208,7 +208,7 @@ def test_a_message_sent_back_without_delay_is_a_dead_letter_at_once(
     assert (dead.text, dead.reconsume_times) == ("hopeless", 1)
 
 
-def test_a_consumer_gets_only_the_tags_it_asked_for(
+def test_a_consumer_gets_only_the_tags_of_its_subscription(
     java: JavaClient, producer: JavaProducer, puller: JavaPullConsumer, queues: list[Queue], name: str
 ) -> None:
     tags = ["TagA", "TagB", "Umläut", "Aa", "BB", None]
@@ -266,7 +266,7 @@ def test_a_lite_consumer_reads_what_it_is_assigned_from_where_it_seeks(
     with JavaLitePullConsumer(java, name) as lite:
         assert lite.queues(name) == queues
         lite.assign([queues[1]])
-        # What the client was already fetching when it was told to seek may still come first.
+        # Messages that the client was fetching at the seek may still come first.
         lite.seek(queues[1], 7)
         polled = eventually(lite.poll, is_enough=lambda polled: [m.queue_offset for m in polled] == [7, 8, 9])
         assert [message.text for message in polled] == ["message 7", "message 8", "message 9"]
@@ -308,13 +308,15 @@ def test_a_client_with_binary_headers_is_served_the_same(
     java: JavaClient, other_java: JavaClient, queues: list[Queue], name: str
 ) -> None:
     sender, reader = JavaProducer(other_java, name), JavaPullConsumer(other_java, f"{name}_pull")
-    told = [sender.send(name, f"message {number}", keys="binary", queue=queues[number % 2]) for number in range(6)]
+    receipts = [
+        sender.send(name, f"message {number}", keys="binary", queue=queues[number % 2]) for number in range(6)
+    ]
     sender.send_batch(name, ["batched 0", "batched 1"])
     sender.send(name, "async", how="async")
     texts = [*(f"message {number}" for number in range(6)), "batched 0", "batched 1", "async"]
     assert sorted(str(message.text) for message in everything_in(reader, queues, len(texts))) == sorted(texts)
     assert reader.pull(queues[0], 99).status == "OFFSET_ILLEGAL"
-    assert reader.view(name, told[0].offset_id).text == "message 0"
+    assert reader.view(name, receipts[0].offset_id).text == "message 0"
     assert len(eventually(lambda: reader.query(name, "binary"), is_enough=lambda found: len(found) == 6)) == 6
     reader.commit(queues[0], 2)
     assert reader.committed(queues[0]) == 2

@@ -59,10 +59,10 @@ def prepare(server: Serving, mqadmin: AdminRunner, producer: JavaProducer, name:
     producer.create_topic(name, queues=4)
     eventually(lambda: producer.queues(name))
     mqadmin.run("updateSubGroup", "-b", server.broker_address, "-g", name)
-    said = mqadmin.run(
+    output = mqadmin.run(
         "setConsumeMode", "-b", server.broker_address, "-t", name, "-g", name, "-m", "POP", "-q", "8"
     )
-    assert "success" in said, said
+    assert "success" in output, output
 
 
 def consumed_all(consumers: Sequence[JavaPushConsumer], texts: Sequence[str]) -> list[Message]:

@@ -79,5 +79,5 @@ def test_an_unmodified_java_consumer_gets_the_highest_level_first(
 
 
 def _runs(texts: Sequence[str | None]) -> str:
-    """How many of which level came one after the other."""
+    """The runs of equal priority, as lengths and levels."""
     return " ".join(f"{text}*{len(list(run))}" for text, run in itertools.groupby(texts))

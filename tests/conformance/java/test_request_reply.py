@@ -1,4 +1,4 @@
-"""Requests and replies between Apache's Java clients and broker and ours: whoever asks, and whoever replies."""
+"""Requests and replies between Apache's Java clients and broker and ours, in all combinations."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ class PythonReplier:
             server.nameserver, group=f"{topic}_repliers", consume_from_where="CONSUME_FROM_FIRST_OFFSET"
         )
         self._guard = threading.Lock()
-        self._asked: list[ReceivedMessage] = []
+        self._requests: list[ReceivedMessage] = []
 
         @self._consumer.on(topic)
         def reply(message: ReceivedMessage) -> None:
             with self._guard:
-                self._asked.append(message)
+                self._requests.append(message)
             self._producer.reply_to(message, f"reply to {message.text()}" * times)
 
     @property
-    def asked(self) -> list[ReceivedMessage]:
+    def requests(self) -> list[ReceivedMessage]:
         with self._guard:
-            return list(self._asked)
+            return list(self._requests)
 
     def __enter__(self) -> Self:
         self._producer.start()
@@ -93,7 +93,7 @@ def test_java_asks_and_python_replies(java: JavaClient, server: Serving, topic: 
     with PythonReplier(server, topic) as replier, JavaRequester(java, f"{topic}_askers") as asker:
         reply = asker.ask(topic, "ping", tags="T", keys="k1")
         assert (reply.text, reply.topic) == ("reply to ping", "DefaultCluster_REPLY_TOPIC")
-        (request,) = replier.asked
+        (request,) = replier.requests
         assert (request.tags, request.keys, request.properties["TTL"]) == ("T", ["k1"], "30000")
         assert reply.properties["CORRELATION_ID"] == request.properties["CORRELATION_ID"]
 

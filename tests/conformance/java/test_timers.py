@@ -88,8 +88,8 @@ def test_java_sends_for_a_time_in_all_its_ways_and_takes_back(java: JavaClient, 
             "time": {"deliverTimeMs": began + 3000},
         }
         due = {"seconds": began + 2000, "milliseconds": began + 2500, "time": began + 3000}
-        told = {way: producer.send(name, way, times, keys=way) for way, times in ways.items()}
-        for way, (sent, handle) in told.items():
+        sends = {way: producer.send(name, way, times, keys=way) for way, times in ways.items()}
+        for way, (sent, handle) in sends.items():
             assert sent.status == "SEND_OK"
             decoded = decode_recall_handle(handle or "")
             assert (decoded.topic, decoded.broker_name) == (name, server.broker_name)
@@ -107,14 +107,14 @@ def test_java_sends_for_a_time_in_all_its_ways_and_takes_back(java: JavaClient, 
         queues = eventually(lambda: puller.queues(name), is_enough=lambda found: len(found) == QUEUES)
         found = {message.text: message for message in everything_in(puller, queues, 4)}
         assert found.keys() == {"past", "seconds", "milliseconds", "time"}
-        for way, (sent, _) in told.items():
+        for way, (sent, _) in sends.items():
             message = found[way]
             assert message.store_timestamp >= due[way], "early"
             assert (message.message_id, message.queue_id) == (sent.message_id, sent.queue.id)
             assert message.properties.keys() >= OF_TIMERS
             assert message.properties["REAL_TOPIC"] == name
         with pytest.raises(JavaClientError) as refused:
-            producer.recall(name, told["seconds"][1] or "")
+            producer.recall(name, sends["seconds"][1] or "")
         assert refused.value.code == 604
         consumed = eventually(consumer.texts, is_enough=lambda texts: len(texts) >= 4)
         assert sorted(text or "" for text in consumed) == ["milliseconds", "past", "seconds", "time"]

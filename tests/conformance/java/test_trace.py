@@ -1,4 +1,4 @@
-"""Traces between Apache's Java clients, tools and broker and ours: whoever writes them, and whoever reads them."""
+"""Traces between Apache's Java clients, tools and broker and ours, in every combination of writer and reader."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def topic(request: pytest.FixtureRequest, server: Serving) -> str:
 
 
 def traced(server: Serving, message_id: str, is_enough: Callable[[MessageTrace], object]) -> MessageTrace:
-    """What is known of a message, as soon as enough is: clients send their traces now and then."""
+    """The trace of a message, as soon as it is complete: clients send their traces in intervals."""
 
     def look() -> MessageTrace | None:
         try:
@@ -89,8 +89,8 @@ def test_what_java_writes_is_read_here(java: JavaClient, server: Serving, topic:
             sent.message_id,
             lambda trace: trace.published and len([one for one in trace.attempts if one.ended]) == 2,
         )
-    (told,) = found.published
-    record = told.record
+    (published,) = found.published
+    record = published.record
     assert isinstance(record, Published)
     assert (record.group, record.topic, record.tags, record.keys) == (f"{topic}_producers", topic, "T", "k1 k2")
     assert (record.offset_message_id, record.body_length) == (sent.offset_id, 5)

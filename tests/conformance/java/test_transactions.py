@@ -1,4 +1,4 @@
-"""Transactions between Apache's Java clients and broker and ours: whoever sends, dies, or is asked."""
+"""Transactions between Apache's Java clients and broker and ours, in all combinations."""
 
 from __future__ import annotations
 
@@ -66,28 +66,28 @@ def name(request: pytest.FixtureRequest, server: Serving) -> str:
 
 
 class Answers:
-    """A check of the Python client that says of everything the same, and remembers what it was asked about."""
+    """A check of the Python client that always returns the same state, and records the checked messages."""
 
     def __init__(self, state: TransactionState = TransactionState.UNKNOWN) -> None:
         self.state = state
-        self._asked: list[ReceivedMessage] = []
+        self._checked: list[ReceivedMessage] = []
         self._guard = threading.Lock()
 
     def __call__(self, message: ReceivedMessage) -> TransactionState:
         with self._guard:
-            self._asked.append(message)
+            self._checked.append(message)
         return self.state
 
     @property
-    def asked(self) -> list[ReceivedMessage]:
+    def checked(self) -> list[ReceivedMessage]:
         with self._guard:
-            return list(self._asked)
+            return list(self._checked)
 
 
 # Java's clients
 
 
-def test_java_commits_rolls_back_and_is_asked(java: JavaClient, server: Serving, name: str) -> None:
+def test_java_commits_rolls_back_and_is_checked(java: JavaClient, server: Serving, name: str) -> None:
     with (
         JavaTransactionProducer(java, name) as producer,
         JavaPullConsumer(java, f"{name}_readers") as puller,
@@ -95,8 +95,8 @@ def test_java_commits_rolls_back_and_is_asked(java: JavaClient, server: Serving,
     ):
         for keys, state in (("late", COMMIT), ("never", ROLLBACK)):
             producer.answer(keys, state)
-        told = producer.send(name, "at once", COMMIT, keys="once", tags="T", flag=7, properties={"own": "yes"})
-        assert (told.status, told.state, told.transaction_id) == ("SEND_OK", COMMIT, told.message_id)
+        receipt = producer.send(name, "at once", COMMIT, keys="once", tags="T", flag=7, properties={"own": "yes"})
+        assert (receipt.status, receipt.state, receipt.transaction_id) == ("SEND_OK", COMMIT, receipt.message_id)
         assert producer.send(name, "taken back", ROLLBACK, keys="back").state == ROLLBACK
         late = producer.send(name, "after a question", UNKNOWN, keys="late", flag=-3)
         producer.send(name, "not even then", UNKNOWN, keys="never")
@@ -105,12 +105,12 @@ def test_java_commits_rolls_back_and_is_asked(java: JavaClient, server: Serving,
 
         assert found.keys() == {"at once", "after a question"}
         first = found["at once"]
-        assert (first.message_id, first.flag, first.sys_flag) == (told.message_id, 7, COMMITTED)
+        assert (first.message_id, first.flag, first.sys_flag) == (receipt.message_id, 7, COMMITTED)
         assert first.properties["own"] == "yes"
         assert {"TRAN_MSG", "PGROUP", "__transactionId__"} <= first.properties.keys()
         assert not {"REAL_TOPIC", "REAL_QID"} & first.properties.keys()
         assert found["after a question"].message_id == late.message_id
-        checked = eventually(producer.checked, is_enough=lambda asked: len(asked) >= 2)
+        checked = eventually(producer.checked, is_enough=lambda checks: len(checks) >= 2)
         assert {message.text for message in checked} == {"after a question", "not even then"}
         for message in checked:
             assert message.topic == name
@@ -120,7 +120,7 @@ def test_java_commits_rolls_back_and_is_asked(java: JavaClient, server: Serving,
         assert sorted(text or "" for text in consumed) == ["after a question", "at once"]
 
 
-def test_java_with_binary_headers_is_asked_too(java: JavaClient, tmp_path: Path, name: str) -> None:
+def test_java_with_binary_headers_is_checked_too(java: JavaClient, tmp_path: Path, name: str) -> None:
     with (
         JavaClient(java.version, home=tmp_path, nameserver=java.nameserver, headers=BINARY_HEADERS) as jvm,
         JavaTransactionProducer(jvm, name) as producer,
@@ -133,10 +133,10 @@ def test_java_with_binary_headers_is_asked_too(java: JavaClient, tmp_path: Path,
         assert (message.text, message.sys_flag) == ("x", COMMITTED)
 
 
-def test_java_that_does_not_know_is_asked_again(java: JavaClient, name: str) -> None:
+def test_java_that_does_not_know_is_checked_again(java: JavaClient, name: str) -> None:
     with JavaTransactionProducer(java, name) as producer, JavaPullConsumer(java, f"{name}_readers") as puller:
         producer.send(name, "x", UNKNOWN, keys="k")
-        eventually(producer.checked, is_enough=lambda asked: len(asked) >= 2)
+        eventually(producer.checked, is_enough=lambda checks: len(checks) >= 2)
         producer.answer("k", COMMIT)
         queues = eventually(lambda: puller.queues(name), is_enough=lambda found: len(found) == QUEUES)
         (message,) = everything_in(puller, queues, 1)
@@ -155,7 +155,7 @@ def test_another_java_answers_for_one_that_was_killed(java: JavaClient, tmp_path
         queues = eventually(lambda: heir.queues(name))
         (message,) = everything_in(puller, queues, 1)
         assert message.text == "orphan"
-        assert "orphan" in [asked.text for asked in heir.checked()]
+        assert "orphan" in [checked.text for checked in heir.checked()]
 
 
 # Java and Python in one group
@@ -165,17 +165,17 @@ def test_python_answers_for_java_that_was_killed(
     java: JavaClient, server: Serving, tmp_path: Path, name: str
 ) -> None:
     with JavaClient(java.version, home=tmp_path, nameserver=java.nameserver) as dying:
-        told = JavaTransactionProducer(dying, name).send(name, "orphan", UNKNOWN, keys="k", tags="T", flag=5)
+        receipt = JavaTransactionProducer(dying, name).send(name, "orphan", UNKNOWN, keys="k", tags="T", flag=5)
         dying.kill()
     check = Answers(TransactionState.COMMIT)
     with TransactionProducer(server.nameserver, group=name, check=check, topics=(name,)):
         (message,) = read_all(server, name, 1)
-    assert (message.body, message.message_id) == (b"orphan", told.message_id)
+    assert (message.body, message.message_id) == (b"orphan", receipt.message_id)
     # Apache's broker forgets it when it puts a message back.
     assert message.flag == (0 if against_apache() else 5)
-    asked = check.asked[0]
-    assert (asked.topic, asked.body, asked.keys, asked.tags) == (name, b"orphan", ["k"], "T")
-    assert (asked.message_id, asked.flag) == (told.message_id, 5)
+    checked = check.checked[0]
+    assert (checked.topic, checked.body, checked.keys, checked.tags) == (name, b"orphan", ["k"], "T")
+    assert (checked.message_id, checked.flag) == (receipt.message_id, 5)
 
 
 def test_java_answers_for_python_that_is_gone(java: JavaClient, server: Serving, name: str) -> None:
@@ -194,7 +194,7 @@ def test_java_answers_for_python_that_is_gone(java: JavaClient, server: Serving,
 
 
 @pytest.mark.parametrize("whose", [OURS, APACHE])
-def test_python_commits_rolls_back_and_is_asked(whose: str, tmp_path: Path) -> None:
+def test_python_commits_rolls_back_and_is_checked(whose: str, tmp_path: Path) -> None:
     if whose == APACHE and (reason := available()):
         pytest.skip(reason)
     check = Answers()
@@ -211,21 +211,21 @@ def test_python_commits_rolls_back_and_is_asked(whose: str, tmp_path: Path) -> N
             ):
                 raise ZeroDivisionError
             assert (transaction.state, transaction.is_settled) == (TransactionState.ROLLBACK, True)
-            told = producer.send_in_transaction(
+            receipt = producer.send_in_transaction(
                 Message(topic, b"after questions", keys="late", flag=9), lambda _: TransactionState.UNKNOWN
             )
-            eventually(lambda: check.asked, is_enough=lambda asked: len(asked) >= 2)
+            eventually(lambda: check.checked, is_enough=lambda checks: len(checks) >= 2)
             check.state = TransactionState.COMMIT
             found = {message.body: message for message in read_all(running, topic, 2)}
             assert found.keys() == {b"at once", b"after questions"}
-            assert found[b"after questions"].message_id == told.receipt.message_id
-            assert {message.body for message in check.asked} == {b"after questions"}
-            assert {message.message_id for message in check.asked} == {told.receipt.message_id}
-            count = len(check.asked)
+            assert found[b"after questions"].message_id == receipt.receipt.message_id
+            assert {message.body for message in check.checked} == {b"after questions"}
+            assert {message.message_id for message in check.checked} == {receipt.receipt.message_id}
+            count = len(check.checked)
             with producer.transaction(Message(topic, b"rolled back later")) as transaction:
                 transaction.unknown()
             check.state = TransactionState.ROLLBACK
-            eventually(lambda: check.asked, is_enough=lambda asked: len(asked) > count)
+            eventually(lambda: check.checked, is_enough=lambda checks: len(checks) > count)
             assert len(read_all(running, topic, 2)) == 2
 
 
@@ -252,8 +252,8 @@ def test_apaches_broker_finishes_what_ours_began(apache_nameserver: ApacheNameSe
         ApacheBroker(log.parent, settings, home=tmp_path / "apache", nameserver=nameserver),
         TransactionProducer(nameserver, group="shop", check=check, topics=(topic,)),
     ):
-        eventually(lambda: check.asked)
-        assert {message.body for message in check.asked} == {b"pending"}
+        eventually(lambda: check.checked)
+        assert {message.body for message in check.checked} == {b"pending"}
 
         class Apaches:
             nameserver = apache_nameserver.address

@@ -10,7 +10,7 @@ from orbitmq.nameserver import NameServer, NameServerConfig, NameServerLimits
 from orbitmq.nameserver.kv_config import KvConfig
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.testing import MemoryDisk
-from support.nameserver_harness import Said
+from support.nameserver_harness import RegisterRequest
 from support.remoting_harness import HOST, RawPeer, eventually, request
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ async def test_a_flood_of_changes_is_written_twice_and_others_are_served_meanwhi
     ):
         flooding.send(*map(put, range(FLOOD)))
         await eventually(lambda: slow.started)
-        assert (await other.ask(Said().request().encode())).code == ResponseCode.SUCCESS
+        assert (await other.ask(RegisterRequest().request().encode())).code == ResponseCode.SUCCESS
         route = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, 1, ext_fields={"topic": "TopicA"})
         assert (await other.ask(route)).code == ResponseCode.SUCCESS
         assert disk.stat(PATH) is None

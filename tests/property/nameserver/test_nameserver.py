@@ -24,7 +24,7 @@ from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.command.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.fastjson import dumps
-from support.nameserver_harness import QuietServer, Said, Wire, as_text
+from support.nameserver_harness import QuietServer, RegisterRequest, Wire, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,17 +40,17 @@ WRITE = 2
 class Known:
     """A broker in the model."""
 
-    said: Said
+    registration: RegisterRequest
     wire: Wire
-    heard_ms: int
+    last_seen_ms: int
     timeout_ms: int
 
     def is_at(self, cluster: str, address: str) -> bool:
-        return (self.said.cluster, self.said.address) == (cluster, address)
+        return (self.registration.cluster, self.registration.address) == (cluster, address)
 
 
 class Model:
-    """Brokers in a list, queues in one table; everything else is looked up when it is asked for."""
+    """Brokers in a list, queues in one table; everything else is looked up on request."""
 
     def __init__(self) -> None:
         self.brokers: list[Known] = []
@@ -61,45 +61,51 @@ class Model:
         """Queue count and permission, per topic and broker name."""
 
     def group(self, name: str) -> dict[int, Known]:
-        return {broker.said.id: broker for broker in self.brokers if broker.said.name == name}
+        return {broker.registration.id: broker for broker in self.brokers if broker.registration.name == name}
 
-    def register(self, said: Said, wire: Wire, now: int, timeout: int, acting: bool | None) -> bool:
-        """Whether it was taken, or passed over as Apache's name server passes some over; False is a refusal."""
-        group = self.group(said.name)
-        holder = group.get(said.id)
-        known = next((broker for broker in self.brokers if broker.is_at(said.cluster, said.address)), None)
+    def register(
+        self, registration: RegisterRequest, wire: Wire, now: int, timeout: int, acting: bool | None
+    ) -> bool:
+        """True if it was accepted, or ignored as Apache's name server ignores some; False is a refusal."""
+        group = self.group(registration.name)
+        holder = group.get(registration.id)
+        known = next(
+            (broker for broker in self.brokers if broker.is_at(registration.cluster, registration.address)), None
+        )
         if (
             holder is not None
-            and holder.said.address != said.address
-            and holder.said.cluster == said.cluster
-            and holder.said.state > said.state
+            and holder.registration.address != registration.address
+            and holder.registration.cluster == registration.cluster
+            and holder.registration.state > registration.state
         ):
             if known is not None:
                 self.remove(known)
             return True
-        topics = [topic for topic in said.topics if isinstance(topic, TopicConfig)]
+        topics = [topic for topic in registration.topics if isinstance(topic, TopicConfig)]
         if holder is None and len(topics) == 1:
             return False
-        if known is not None and known.said.name != said.name:
+        if known is not None and known.registration.name != registration.name:
             self.remove(known)
             known = None
         is_news = (
-            holder is None or known is None or (known.said.counter, known.said.state) != (said.counter, said.state)
+            holder is None
+            or known is None
+            or (known.registration.counter, known.registration.state) != (registration.counter, registration.state)
         )
         self.brokers = [broker for broker in self.brokers if broker is not known and broker is not holder]
-        self.brokers.append(Known(said, wire, now, timeout))
-        self.names.add((said.cluster, said.name))
-        self.cluster_of.setdefault(said.name, said.cluster)
-        self.acting[said.name] = bool(acting)
-        if said.id == 0 or (acting is not None and said.id == min(self.group(said.name))):
+        self.brokers.append(Known(registration, wire, now, timeout))
+        self.names.add((registration.cluster, registration.name))
+        self.cluster_of.setdefault(registration.name, registration.cluster)
+        self.acting[registration.name] = bool(acting)
+        if registration.id == 0 or (acting is not None and registration.id == min(self.group(registration.name))):
             for topic in topics:
-                if is_news or (topic.topic_name, said.name) not in self.queues:
-                    perm = topic.perm & ~WRITE if said.id and acting else topic.perm
-                    self.queues[topic.topic_name, said.name] = topic.read_queue_nums, perm
+                if is_news or (topic.topic_name, registration.name) not in self.queues:
+                    perm = topic.perm & ~WRITE if registration.id and acting else topic.perm
+                    self.queues[topic.topic_name, registration.name] = topic.read_queue_nums, perm
         return True
 
     def remove(self, broker: Known) -> None:
-        name = broker.said.name
+        name = broker.registration.name
         self.brokers = [one for one in self.brokers if one is not broker]
         ids = self.group(name)
         if not ids:
@@ -169,26 +175,30 @@ class RoutingTables(RuleBasedStateMachine):
             "heartbeatTimeoutMillis": timeout,
             "__ZONE_NAME": zone,
         }
-        said = Said(name, broker_id, address, cluster, topics, counter, state, fields, compress=compress)
-        self._register(said, self.wires[wire], timeout, acting)
+        registration = RegisterRequest(
+            name, broker_id, address, cluster, topics, counter, state, fields, compress=compress
+        )
+        self._register(registration, self.wires[wire], timeout, acting)
 
     @rule(which=st.integers(0, 5), topics=some_topics, is_news=st.booleans())
     def register_again(self, which: int, topics: list[TopicConfig], is_news: bool) -> None:
         if self.model.brokers:
             known = self.model.brokers[which % len(self.model.brokers)]
-            said = dataclasses.replace(known.said, topics=topics, counter=known.said.counter + is_news)
-            acting = said.fields["enableActingMaster"]
-            self._register(said, known.wire, known.timeout_ms, None if acting is None else bool(acting))
+            registration = dataclasses.replace(
+                known.registration, topics=topics, counter=known.registration.counter + is_news
+            )
+            acting = registration.fields["enableActingMaster"]
+            self._register(registration, known.wire, known.timeout_ms, None if acting is None else bool(acting))
 
-    def _register(self, said: Said, wire: Wire, timeout: int, acting: bool | None) -> None:
+    def _register(self, registration: RegisterRequest, wire: Wire, timeout: int, acting: bool | None) -> None:
         before = self.server.state()
-        answer = self.server.register(said, wire)
-        taken = self.model.register(said, wire, self.server.clock.now_ms(), timeout, acting)
-        assert (answer.code == ResponseCode.SUCCESS) == taken
-        if not taken:
+        answer = self.server.register(registration, wire)
+        is_accepted = self.model.register(registration, wire, self.server.clock.now_ms(), timeout, acting)
+        assert (answer.code == ResponseCode.SUCCESS) == is_accepted
+        if not is_accepted:
             assert self.server.state() == before
         if answer.ext_fields:
-            assert answer.ext_fields["masterAddr"] == self.model.group(said.name)[0].said.address
+            assert answer.ext_fields["masterAddr"] == self.model.group(registration.name)[0].registration.address
 
     @rule(cluster=st.sampled_from(CLUSTERS), address=st.sampled_from(ADDRESSES), name=st.sampled_from(NAMES))
     def unregister(self, cluster: str, address: str, name: str) -> None:
@@ -196,7 +206,7 @@ class RoutingTables(RuleBasedStateMachine):
             RequestCode.UNREGISTER_BROKER, clusterName=cluster, brokerAddr=address, brokerName=name, brokerId=0
         )
         for broker in self.model.brokers:
-            if broker.is_at(cluster, address) and broker.said.name == name:
+            if broker.is_at(cluster, address) and broker.registration.name == name:
                 self.model.remove(broker)
 
     @rule(wire=st.integers(0, 1))
@@ -213,11 +223,11 @@ class RoutingTables(RuleBasedStateMachine):
         assert self.server.ask(RequestCode.BROKER_HEARTBEAT, **fields).code == ResponseCode.SUCCESS
         for broker in self.model.brokers:
             if broker.is_at(cluster, address):
-                broker.heard_ms = self.server.clock.now_ms()
+                broker.last_seen_ms = self.server.clock.now_ms()
         self.server.wait(ms)
         now = self.server.clock.now_ms()
         for broker in self.model.brokers:
-            if broker.heard_ms + broker.timeout_ms < now:
+            if broker.last_seen_ms + broker.timeout_ms < now:
                 self.model.remove(broker)
 
     @rule(name=st.sampled_from(NAMES), wipe=st.booleans())
@@ -249,7 +259,7 @@ class RoutingTables(RuleBasedStateMachine):
     def brokers_are_those_of_the_model(self) -> None:
         info = self.server.clusters()
         assert {name: data.broker_addrs for name, data in info.broker_addr_table.items()} == {
-            name: {number: broker.said.address for number, broker in self.model.group(name).items()}
+            name: {number: broker.registration.address for number, broker in self.model.group(name).items()}
             for name in self.model.cluster_of
         }
         assert {name: data.cluster for name, data in info.broker_addr_table.items()} == self.model.cluster_of
@@ -332,7 +342,7 @@ documents = st.fixed_dictionaries(
 @given(documents)
 def test_a_registration_read_fast_is_what_the_general_reader_says(document: dict[str, Any]) -> None:
     body = dumps(document)
-    request = Said(fields={"bodyCrc32": 0}).request()
+    request = RegisterRequest(fields={"bodyCrc32": 0}).request()
     request.body = body
     try:
         expected: dict[str, tuple[int, ...]] | None = {}
@@ -400,7 +410,7 @@ def frames(draw: st.DrawFn) -> bytes:
 @settings(max_examples=300, deadline=None)
 def test_no_request_fails_and_none_that_is_refused_changes_anything(requests: list[bytes]) -> None:
     server = QuietServer()
-    server.register(Said(cluster="c1", topics=TOPICS))
+    server.register(RegisterRequest(cluster="c1", topics=TOPICS))
     for request in requests:
         before = server.state()
         (answer,) = server.send(request)
@@ -419,7 +429,7 @@ def test_no_damaged_registration_fails_or_is_taken_in_part(data: st.DataObject) 
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     server = QuietServer()
-    request = Said(fields={"bodyCrc32": 0}).request()
+    request = RegisterRequest(fields={"bodyCrc32": 0}).request()
     request.body = bytes(body)
     before = server.state()
     answer = server.ask_with(request)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orbitmq.protocol.codes import LanguageCode, RequestCode, SerializeType
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.command.frame import encode_frame
-from support.broker.broker_harness import NOBODYS
+from support.broker.broker_harness import UNKNOWN_CODE
 from support.native.marks import needs_native
 from support.native.twin_brokers import TOPICS, Together, lives_of_both, plain_send
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = needs_native
 
-END = Command(NOBODYS, 1 << 30).encode()
+END = Command(UNKNOWN_CODE, 1 << 30).encode()
 HEADER = (
     b'{"code":310,"extFields":{"a":"shop","b":"orders","c":"TBW102","d":"4","e":"0","f":"0","g":"17","h":"0",'
     b'"i":"UNIQ_KEY\\u0001AB%b"},"flag":0,"language":"JAVA","opaque":5,"version":493}'
@@ -105,7 +105,7 @@ def sends(draw: st.DrawFn) -> Callable[[int], bytes]:
         return lambda opaque: Command(
             310, opaque, flag, ext_fields=ext_fields, body=body, language=LanguageCode.GO, serialize_type=kind
         ).encode()
-    code = draw(st.sampled_from([310] * 12 + [RequestCode.HEART_BEAT, NOBODYS]))
+    code = draw(st.sampled_from([310] * 12 + [RequestCode.HEART_BEAT, UNKNOWN_CODE]))
     head: dict[str, Any] = {"code": int(code), "extFields": ext_fields, "flag": flag, "version": 493}
     head["language"] = draw(st.sampled_from(["JAVA"] * 6 + ["GO", "PYTHON", "ELVISH"]))
     head["serializeTypeCurrentRPC"] = "JSON"

@@ -19,7 +19,7 @@ from support.spark.archive_harness import (
     PipelineProcess,
     Sending,
     counts_by_spark,
-    files_that_nobody_names,
+    files_without_a_segment,
     numbers_by_pyarrow,
     wait_for,
 )
@@ -86,7 +86,7 @@ def test_a_job_that_is_killed_again_and_again_archives_each_message_once(
     assert min(_log_files(tmp_path)) > 0
     assert sorted(numbers_by_pyarrow(to)) == list(range(MESSAGES))
     assert counts_by_spark(spark, to) == (MESSAGES, MESSAGES, MESSAGES)
-    assert files_that_nobody_names(to) == []
+    assert files_without_a_segment(to) == []
     assert not [segment.missing for segment in place.segments() if segment.missing]
 
 
@@ -106,7 +106,7 @@ def _wait_for_more(place: Archive, sending: Sending) -> None:
 
 
 def _assert_brokers_have_what_is_not_archived(nameserver: str, place: Archive) -> None:
-    """While nobody archives, retention goes on as far as it may."""
+    """Without an archiver, retention goes on as far as it may."""
     cluster = Cluster.of(nameserver)
     for _ in range(5):
         ends = place.ends()
@@ -209,7 +209,7 @@ def test_a_run_that_ends_at_any_step_is_gone_on_with(
     topics: Topics, topic: str, archiving: Archiving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.make(topic, 1)
-    # What is to be added is said; the files are in place; the segment counts; brokers know.
+    # The segment is announced; its files are in place; it counts; offsets are committed.
     steps = [(Archive, "announce", 1), (Archive, "make_durable", 4), (Archive, "add", 1), (Cluster, "commit", 2)]
     for number, (owner, name, time) in enumerate(steps):
         topics.send(topic, [f"{number}-{one}" for one in range(10)])
@@ -219,7 +219,7 @@ def test_a_run_that_ends_at_any_step_is_gone_on_with(
                 archiving.run()
     assert archiving.run()["missing"] == []
     assert archiving.bodies() == [f"{number}-{one}" for number in range(len(steps)) for one in range(10)]
-    assert files_that_nobody_names(tmp_path / "archive") == []
+    assert files_without_a_segment(tmp_path / "archive") == []
     assert topics.committed(f"archive-{topic}") == {0: 40}
 
 
@@ -258,7 +258,7 @@ def test_messages_that_are_gone_are_an_error_or_noted(
     assert archiving.place.ranges() == {queue: (0, 41)}
 
 
-def test_a_topic_that_was_made_again_is_an_error_or_archived_anew(
+def test_a_topic_that_was_made_again_is_an_error_or_archived_again(
     topics: Topics, topic: str, archiving: Archiving
 ) -> None:
     topics.make(topic, 1)

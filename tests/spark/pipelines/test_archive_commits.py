@@ -86,7 +86,7 @@ class Archiving:
         )
         return run(None, job, silent()).facts  # type: ignore[arg-type]
 
-    def told(self, topic: str | None = None) -> dict[int, int]:
+    def committed(self, topic: str | None = None) -> dict[int, int]:
         """By queue, what brokers know to be archived."""
         topic = topic or self.topic
         found = Cluster.of(self.topics.nameserver)
@@ -136,11 +136,11 @@ def raising(error: BaseException) -> Callable[[], object]:
 
 ENDS = [KeyboardInterrupt(), OrbitMQError("a broker is away"), OSError("the disk is away")]
 STEPS = [
-    # What is to be added is said; it counts; the same, and nobody knows whether it is on the disk.
+    # The segment is announced; it counts; the same, before it is known to be on the disk.
     (Archive, "announce", 1, False, 0),
     (Archive, "add", 1, False, 10),
     (Archive, "make_durable", 7, True, 10),
-    # Brokers are being told, or are told.
+    # Offsets are being committed, or are committed.
     (Cluster, "commit", 2, True, 10),
     (Cluster, "commit", 2, False, 10),
 ]
@@ -165,10 +165,10 @@ def test_whatever_ends_a_run_brokers_know_what_is_archived(
             archiving.run()
     ends = {queue.queue_id: end for queue, end in archiving.place.ends().items()}
     assert ends == ({0: archived} if archived else {})
-    assert archiving.told() == {0: archived, 1: 0}
+    assert archiving.committed() == {0: archived, 1: 0}
     # What is not archived yet is, by the next run, and nothing twice.
     assert archiving.run()["messages"] == 10 - archived
-    assert archiving.told() == {0: 10, 1: 0}
+    assert archiving.committed() == {0: 10, 1: 0}
 
 
 def test_a_log_becomes_short_after_ctrl_c(archiving: Archiving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,14 +177,14 @@ def test_a_log_becomes_short_after_ctrl_c(archiving: Archiving, monkeypatch: pyt
         at_call(patched, Archive, "add", 1, raising(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             archiving.run()
-    # Nobody archives any more.
+    # The archiver does not run any more.
     archiving.topics.forget_oldest()
     (first, _) = Cluster.of(archiving.topics.nameserver).bounds([archiving.topic])[archiving.topic].values()
     assert first.min > 80
     assert first.max == 100
 
 
-def test_a_topic_that_goes_leaves_the_others_told(
+def test_a_topic_that_goes_leaves_the_others_committed(
     archiving: Archiving, topics: Topics, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = f"{topic}-other"
@@ -193,10 +193,10 @@ def test_a_topic_that_goes_leaves_the_others_told(
     topics.send(other, ["d"])
     at_call(monkeypatch, Archive, "add", 1, lambda: topics.delete(other))
     assert archiving.run(other)["messages"] == 4
-    assert archiving.told() == {0: 3, 1: 0}
+    assert archiving.committed() == {0: 3, 1: 0}
 
 
-def test_what_could_not_be_told_is_told_again_though_nothing_comes(
+def test_what_could_not_be_committed_is_retried_though_nothing_comes(
     archiving: Archiving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archiving.topics.send(archiving.topic, ["a", "b", "c"])
@@ -205,7 +205,7 @@ def test_what_could_not_be_told_is_told_again_though_nothing_comes(
     found = []
 
     def sleep(_: float) -> None:
-        found.append(archiving.told())
+        found.append(archiving.committed())
         if len(found) == 2:
             raise KeyboardInterrupt
 
@@ -215,7 +215,7 @@ def test_what_could_not_be_told_is_told_again_though_nothing_comes(
     assert found == [{0: 0, 1: 0}, {0: 3, 1: 0}]
 
 
-def test_brokers_are_told_only_what_they_do_not_know(
+def test_only_new_offsets_are_committed(
     archiving: Archiving, topics: Topics, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = MessageQueue(topic, "broker-a", 0), MessageQueue(topic, "broker-a", 1)
@@ -230,10 +230,12 @@ def test_brokers_are_told_only_what_they_do_not_know(
     assert [ends for _, _, ends in calls] == [{first: 1, second: 2}, {second: 3}, {first: 4}]
     commits.commit_all({first: 4, second: 3})
     assert calls[-1][2] == {first: 4, second: 3}
-    assert archiving.told() == {0: 4, 1: 3}
+    assert archiving.committed() == {0: 4, 1: 3}
 
 
-def test_of_a_topic_that_was_made_again_nothing_is_told(archiving: Archiving, topics: Topics, topic: str) -> None:
+def test_of_a_topic_that_was_recreated_nothing_is_committed(
+    archiving: Archiving, topics: Topics, topic: str
+) -> None:
     topics.send(topic, ["a", "b", "c"])
     archiving.run()
     topics.delete(topic)
@@ -241,19 +243,19 @@ def test_of_a_topic_that_was_made_again_nothing_is_told(archiving: Archiving, to
     topics.send(topic, ["d"])
     with pytest.raises(ArchiveError, match="is archived up to 3 but ends at 1"):
         archiving.run()
-    assert archiving.told() == {}
+    assert archiving.committed() == {}
 
 
 def test_brokers_that_are_away_do_not_hold_up_an_end(archiving: Archiving, monkeypatch: pytest.MonkeyPatch) -> None:
     archiving.topics.send(archiving.topic, ["a"])
 
     def commit(*_: Any) -> None:
-        raise OrbitMQError("a broker could not be asked")
+        raise OrbitMQError("a broker did not answer")
 
     with monkeypatch.context() as patched:
         at_call(patched, Archive, "add", 1, lambda: patched.setattr(Cluster, "commit", commit))
-        with pytest.raises(OrbitMQError, match="a broker could not be asked"):
+        with pytest.raises(OrbitMQError, match="a broker did not answer"):
             archiving.run()
-    assert archiving.told() == {0: 0, 1: 0}
+    assert archiving.committed() == {0: 0, 1: 0}
     archiving.run()
-    assert archiving.told() == {0: 1, 1: 0}
+    assert archiving.committed() == {0: 1, 1: 0}

@@ -91,7 +91,7 @@ def _consumed(message_id: str, group: str, at_ms: int, cost_ms: int) -> tuple[Co
 
 
 def _transact(planter: Planter) -> None:
-    """One of each: committed, rolled back, and left to nobody."""
+    """One of each: committed, rolled back, and left open."""
     halves = []
     with TransactionProducer(planter.nameserver, group="payers", check=lambda _: None) as producer:
         for how in ("commit", "rollback", "unknown"):
@@ -139,9 +139,7 @@ def found(spark: SparkSession, planted: Planter, home: Path) -> Summary:
     return audited(spark, planted, home / "report")
 
 
-def test_a_message_that_a_trace_tells_of_and_nobody_has_is_lost(
-    found: Summary, spark: SparkSession, home: Path
-) -> None:
+def test_a_traced_message_that_is_stored_nowhere_is_lost(found: Summary, spark: SparkSession, home: Path) -> None:
     (row,) = rows_of(spark, home / "report", "lost")
     assert (row["topic"], row["message_id"], row["keys"]) == ("planted", NEVER_SENT, "order-x")
     assert row["msg_id"] == "7F00000100002A9F0000000000ABCDEF"
@@ -186,7 +184,7 @@ def test_dead_letters_have_the_reason_that_the_trace_tells(found: Summary, spark
     assert row["reason"] == "the handler raised an exception"
 
 
-def test_latency_is_told_by_topic_and_group(found: Summary, spark: SparkSession, home: Path) -> None:
+def test_latency_is_reported_by_topic_and_group(found: Summary, spark: SparkSession, home: Path) -> None:
     rows = rows_of(spark, home / "report", "latency")
     named = {(row["what"], row["group"]): row for row in rows}
     assert named["born to stored", None]["max_ms"] >= HOUR_MS
@@ -199,12 +197,12 @@ def test_latency_is_told_by_topic_and_group(found: Summary, spark: SparkSession,
 def test_the_report_is_readable_in_a_browser(found: Summary, home: Path, tmp_path: Path) -> None:
     page = home / "report" / "report.html"
     assert found.facts["report"] == str(page)
-    shown = browse(page, tmp_path, "--dump-dom")
-    assert "Something is wrong: lost, duplicated, out of order, stuck transactions" in shown
+    rendered = browse(page, tmp_path, "--dump-dom")
+    assert "Something is wrong: lost, duplicated, out of order, stuck transactions" in rendered
     for text in (NEVER_SENT, " queue 0 offset 7", "ID6", "stuck", GROUP, "the handler raised an exception"):
-        assert text in shown
-    assert shown.count("<svg") == 5
-    assert "http" not in shown.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        assert text in rendered
+    assert rendered.count("<svg") == 5
+    assert "http" not in rendered.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     )
     picture = tmp_path / "page.png"
@@ -244,7 +242,7 @@ def live(spark: SparkSession, address: str, topic: str) -> DataFrame:
     return spark.read.format("orbitmq").options(nameserver=address, subscribe=topic).load()
 
 
-def test_an_archive_with_a_hole_and_a_copy_is_told_apart_from_the_log(
+def test_an_archive_with_a_hole_and_a_copy_is_distinguished_from_the_log(
     spark: SparkSession, address: str, tmp_path: Path
 ) -> None:
     planter = Planter(address, "archived")
@@ -301,13 +299,13 @@ def test_the_command_says_what_is_wrong_and_exits_with_1(planted: Planter, tmp_p
 
 
 def interrupted(home: Path, planted: Planter, moment: str, *options: object) -> list[str]:
-    """The lines of an audit that is ended by Ctrl-C when it has said something."""
+    """The lines of an audit that is ended by Ctrl-C after a certain line."""
     what = ("--nameserver", planted.nameserver, "--topics", planted.topic, "--master", "local[2]", *options)
     job = PipelineProcess(home, "audit", *what)
-    told = home / "console.log"
-    job.wait_until(lambda: moment in told.read_text(), what=moment, seconds=PATIENCE)
-    assert job.interrupt() == 130, told.read_text()
-    return told.read_text().splitlines()
+    reported = home / "console.log"
+    job.wait_until(lambda: moment in reported.read_text(), what=moment, seconds=PATIENCE)
+    assert job.interrupt() == 130, reported.read_text()
+    return reported.read_text().splitlines()
 
 
 @pytest.mark.timeout(300)
@@ -316,13 +314,13 @@ def test_an_audit_that_is_interrupted_is_complete_when_it_is_run_again(
 ) -> None:
     report = tmp_path / "report"
     for moment in ("Spark starts", "Traces are read") if os.environ.get("ORBITMQ_LONG") else ("Traces are read",):
-        said = interrupted(tmp_path / moment, planted, moment, "--report", report)
-        assert said[-1] == "orbitmq: interrupted: it has changed nothing; run the same command again"
-        assert not re.search("Traceback|Exception|ERROR", "\n".join(said)), said
+        printed = interrupted(tmp_path / moment, planted, moment, "--report", report)
+        assert printed[-1] == "orbitmq: interrupted: it has changed nothing; run the same command again"
+        assert not re.search("Traceback|Exception|ERROR", "\n".join(printed)), printed
         assert not (report / "report.html").exists()
     again = audited(spark, planted, report)
-    told = ("topics", "queues", "messages_in_logs", *FAULTS, "dead_letters")
-    assert {name: again.facts[name] for name in told} == {name: found.facts[name] for name in told}
+    reported = ("topics", "queues", "messages_in_logs", *FAULTS, "dead_letters")
+    assert {name: again.facts[name] for name in reported} == {name: found.facts[name] for name in reported}
     assert rows_of(spark, report, "queues") == rows_of(spark, home / "report", "queues")
     assert (report / "report.html").exists()
 

@@ -109,10 +109,10 @@ def interrupted(project: Path, nameserver: str, home: Path) -> None:
     job = PipelineProcess(home, "run", project, "-n", nameserver, "--master", "local[2]")
     wait_for(lambda: list(project.glob("warehouse/*/*.parquet")), "begun to write")
     code = job.interrupt()
-    told = (home / "console.log").read_text()
-    assert code == 130, told
-    assert told.splitlines()[-1] == "orbitmq: interrupted: run the same command again to go on"
-    assert not re.search("Traceback|Exception|ERROR", told), told
+    console = (home / "console.log").read_text()
+    assert code == 130, console
+    assert console.splitlines()[-1] == "orbitmq: interrupted: run the same command again to go on"
+    assert not re.search("Traceback|Exception|ERROR", console), console
 
 
 def ran(project: Path, nameserver: str, *more: str) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def ran(project: Path, nameserver: str, *more: str) -> dict[str, Any]:
         "pipeline", "run", project, "-n", nameserver, "--json", "--master", "local[2]", *more, timeout=PATIENCE
     )
     assert run.code == 0, run.err
-    told: dict[str, Any] = run.json
-    return told
+    summary: dict[str, Any] = run.json
+    return summary
 
 
 @pytest.mark.timeout(3 * PATIENCE)
@@ -143,8 +143,8 @@ def test_every_example_is_interrupted_and_goes_on(own_nameserver: str, spark: Sp
         assert len(alerts(spark, own_nameserver)) == 1
 
     second_messages(own_nameserver)
-    told = ran(project, own_nameserver)
-    assert told["completed"] == [
+    summary = ran(project, own_nameserver)
+    assert summary["completed"] == [
         "customer_changes", "customers", "dead_letters", "paid_orders", "revenue", "sessions",
     ]  # fmt: skip
     sessions += [("eve", "2026-11-16 10:00:00", "2026-11-16 10:30:00", "1", "/")]
@@ -172,6 +172,6 @@ def test_the_flow_that_failed_first_is_named_with_its_reason() -> None:
         "Failed to resolve flow: 'spark_catalog.default.customers'.\n"
         "Error: [FIELD_NOT_FOUND] No such struct field `country` in `city`. SQLSTATE: 42704; line 2 pos 1;\n'P"
     )
-    said = "the flow 'customers' failed: No such struct field `country` in `city`"
-    assert failure_of([after, first]) == said
+    failure = "the flow 'customers' failed: No such struct field `country` in `city`"
+    assert failure_of([after, first]) == failure
     assert failure_of(["Flow 'spark_catalog.default.customers' has FAILED."]).endswith("customers' has FAILED.")

@@ -175,13 +175,13 @@ def test_what_is_not_as_it_should_be_is_found_and_named(
     }
     facts = migrate(spark, **given, name="it", verify=False).facts
     assert facts["verified"] == "no"
-    # Two more, of which nobody has copied anything, whatever is written down.
+    # Two more that were not copied, although the state file lists them.
     kafka.send(topic, [(0, Record(None, b"more", (), now)) for _ in range(2)])
     state = Migration(str(tmp_path), "it")
     (one,) = state.rounds()
     (span,) = one.spans
     state.write(dataclasses.replace(one, spans=(dataclasses.replace(span, end=22),)))
-    # One that is there a second time and differs, and one that nobody has sent.
+    # One that is there a second time and differs, and one that is not from the source.
     (queue,) = one.routes.values()
     with Producer(nameserver, group="planting") as producer:
         to = MessageQueue(topic, queue.name.rpartition(":")[0], 0)
@@ -197,5 +197,5 @@ def test_what_is_not_as_it_should_be_is_found_and_named(
         f"{topic} 0 offset 7: different (1 in all)",
         f"{topic} 0 offset 7: out of order (1 in all)",
     ]
-    # It stays so until somebody mends it: the next run looks again.
+    # It stays so until it is repaired: the next run checks again.
     assert not migrate(spark, **given, name="it").is_good

@@ -149,14 +149,14 @@ def test_a_job_that_is_interrupted_leaves_the_store_and_can_be_run_again(
     home = tmp_path / "job"
     home.mkdir()
     job = _Job(home, root)
-    told = home / "console.log"
+    reported = home / "console.log"
     # Its first task waits for a Python that is only being started.
-    job.wait_until(lambda: "the log is read" in told.read_text(), what="reading", seconds=PATIENCE)
+    job.wait_until(lambda: "the log is read" in reported.read_text(), what="reading", seconds=PATIENCE)
     code = job.interrupt()
-    said = told.read_text()
-    assert code == 130, said
-    assert "orbitmq: interrupted: the store is as it was; run the same command again" in said
-    assert "Traceback" not in said
+    message = reported.read_text()
+    assert code == 130, message
+    assert "orbitmq: interrupted: the store is as it was; run the same command again" in message
+    assert "Traceback" not in message
     assert tree(root, ".") == before
     until = time.monotonic() + PATIENCE
     while _of(home):

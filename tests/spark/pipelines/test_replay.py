@@ -1,4 +1,4 @@
-"""The replay pipeline: each message once and in order, at the speed that was asked for, whatever ends a run."""
+"""The replay pipeline: each message once and in order, at the speed that was requested, whatever ends a run."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 IS_LONG = bool(os.environ.get("ORBITMQ_LONG"))
 WITHIN = 0.05 if IS_LONG else 0.6
-"""How far a speed may be from what was asked: a machine with something else to do proves nothing."""
+"""How far a speed may be from the requested one: a machine with something else to do proves nothing."""
 SECONDS = 20 if IS_LONG else 3
 BROKER = "broker-a"
 
 
 class Target:
-    """What a replay has written to a topic."""
+    """The messages that a replay has written to a topic."""
 
     def __init__(self, spark: SparkSession, nameserver: str, topic: str) -> None:
         self._spark = spark
@@ -70,7 +70,7 @@ class Target:
         )
 
     def count(self) -> int:
-        """Without Spark, so that it may be asked often."""
+        """Without Spark, so that it may be called often."""
         found = Cluster.of(self.nameserver).bounds([self.topic])[self.topic]
         return sum(bounds.max - bounds.min for bounds in found.values())
 
@@ -150,7 +150,7 @@ def test_a_replay_is_equal_to_its_archive(spark: SparkSession, nameserver: str, 
     assert differences(original, target.read(), COMPARED + TIMES) == (0, 0)
     assert target.out_of_order() == 0
     assert target.read().where("replay != 'mine'").count() == 0
-    # It is done once, and once more only if that is said.
+    # It is done once, and once more only on request.
     summary = replay(spark, topics=topic, **given)
     assert "was finished already" in summary.title
     assert (summary.facts["messages"], target.count()) == (0, 400)
@@ -166,7 +166,7 @@ def test_a_replay_is_equal_to_its_archive(spark: SparkSession, nameserver: str, 
     assert target.out_of_order() == 0
 
 
-def test_a_clock_that_went_back_and_a_queue_that_began_anew_keep_their_order(
+def test_a_clock_that_went_back_and_a_queue_that_was_recreated_keep_their_order(
     spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
 ) -> None:
     times = [START_MS + (number * 7919) % 1000 for number in range(300)]
@@ -180,7 +180,7 @@ def test_a_clock_that_went_back_and_a_queue_that_began_anew_keep_their_order(
     assert target.read().where("life = 1").count() == 100
 
 
-def test_a_rate_is_what_was_asked_for(
+def test_a_rate_is_what_was_requested(
     spark: SparkSession, nameserver: str, topic: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     rate = 1000
@@ -196,7 +196,7 @@ def test_a_rate_is_what_was_asked_for(
     assert facts["late_ms_p99"] > 0
 
 
-def test_a_pace_is_what_was_asked_for(
+def test_a_pace_is_what_was_requested(
     spark: SparkSession, nameserver: str, topic: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     # Bursts, and nothing between them.
@@ -244,9 +244,9 @@ def test_a_replay_that_is_killed_and_interrupted_sends_each_message_once(
     wait_for(lambda: target.count() > before + 300, "gone on with")
     job.kill()
     assert second.interrupt() == 130
-    told = (tmp_path / "job" / "console.log").read_text()
-    assert "orbitmq: interrupted: run the same command again to go on" in told
-    assert "Traceback" not in told
+    printed = (tmp_path / "job" / "console.log").read_text()
+    assert "orbitmq: interrupted: run the same command again to go on" in printed
+    assert "Traceback" not in printed
     between = target.count() - 10
     assert between < messages
     facts = replay(spark, archive=place, topics=[topic], to_topic=target.topic, nameserver=nameserver).facts
@@ -269,8 +269,8 @@ def test_a_standalone_cluster_replays(spark: SparkSession, nameserver: str, topi
             tmp_path / "driver", "replay", *arguments, "--json", "--conf", "spark.executor.memory=512m"
         )
         assert job.ended() == 0
-    told = (tmp_path / "driver" / "console.log").read_text()
-    facts = json.loads(told[told.index("{") :])
+    printed = (tmp_path / "driver" / "console.log").read_text()
+    facts = json.loads(printed[printed.index("{") :])
     assert (facts["messages"], facts["senders"]) == (6000, 2)
     assert facts["reached_rate"] == pytest.approx(2000, rel=WITHIN)
     assert differences(archived(spark, place), target.read(), COMPARED) == (0, 0)

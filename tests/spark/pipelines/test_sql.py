@@ -170,7 +170,7 @@ def test_a_wrong_query_is_one_sentence_with_the_place(
 ) -> None:
     topic, _ = half_archived
     with asking(spark, nameserver) as queries:
-        for query, place, said in (
+        for query, place, message in (
             (f"select *\nform `{topic}`", (2, 6), "Syntax error at or near"),
             (f"select tag from `{topic}`", (1, 8), "Did you mean one of the following? [`tags`"),
             (
@@ -184,7 +184,7 @@ def test_a_wrong_query_is_one_sentence_with_the_place(
             with pytest.raises(QueryError) as wrong:
                 queries.answer(query)
             assert wrong.value.place == place
-            assert said in str(wrong.value)
+            assert message in str(wrong.value)
             assert "\n" not in str(wrong.value)
             assert wrong.value.pointed.splitlines()[-1].index("^") == place[1] + 1
 
@@ -285,7 +285,7 @@ def test_a_running_query_shows_counts_until_it_is_stopped(nameserver: str, topic
         process.communicate()
     assert seen == sorted(seen)
     assert process.returncode == 0, err
-    # The last batch was shown before Spark had written down that it is done.
+    # The last batch was printed before Spark had recorded its end.
     assert err.splitlines()[-2] == "stopped"
     assert err.splitlines()[-1] in {f"{count} messages in batches that were finished" for count in seen}
 

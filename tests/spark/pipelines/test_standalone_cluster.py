@@ -102,10 +102,10 @@ def test_a_standalone_cluster_migrates_and_verifies(
     with server(target) as there:
         command = ["migrate", "--from", f"rocketmq://{nameserver}", "--to", f"rocketmq://{there}"]
         command += ["--topics", f"{topic}:copy", "--state", str(tmp_path / "state"), "--max-messages", "1500"]
-        told = cluster.pipeline(tmp_path / "driver", *command).json
-        assert (told["good"], told["rounds"], told["offsets"]) == (True, 2, MESSAGES)
-        assert told["verified"] == {topic: MESSAGES}
-        assert [told[name] for name in ("missing", "extra", "different", "out_of_order")] == [0, 0, 0, 0]
+        reported = cluster.pipeline(tmp_path / "driver", *command).json
+        assert (reported["good"], reported["rounds"], reported["offsets"]) == (True, 2, MESSAGES)
+        assert reported["verified"] == {topic: MESSAGES}
+        assert [reported[name] for name in ("missing", "extra", "different", "out_of_order")] == [0, 0, 0, 0]
         columns = ("body", "tags", "unique_id")
         before, after = read(nameserver, topic, *columns), read(there, "copy", *columns)
         close_clusters()
@@ -141,8 +141,8 @@ def test_a_standalone_cluster_runs_definitions_and_goes_on(
     move = [{**row, "city": "Bonn"} for row in made[::3]]
     send(*({"op": "insert", "version": 1, **row} for row in made))
     send(*({"op": "update", "version": 2, **row} for row in move))
-    told = cluster.pipeline(tmp_path / "driver", "run", project, "-n", nameserver).json
-    assert (told["good"], told["completed"]) == (True, ["customer_changes", "customers", "moves"])
+    reported = cluster.pipeline(tmp_path / "driver", "run", project, "-n", nameserver).json
+    assert (reported["good"], reported["completed"]) == (True, ["customer_changes", "customers", "moves"])
     expected = made.copy()
     expected[::3] = move
     assert customers() == expected

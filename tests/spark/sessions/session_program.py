@@ -1,4 +1,4 @@
-"""A program of somebody: makes a session, and prints what it and a worker of it are like."""
+"""A user's program: creates a session, and prints its settings and those of a worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.spark import session
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MAX_ROWS = ("spark.sql.shuffle.partitions", "spark.ui.enabled", "spark.sql.python.filterPushdown.enabled")
+SETTINGS = ("spark.sql.shuffle.partitions", "spark.ui.enabled", "spark.sql.python.filterPushdown.enabled")
 
 
 def places(_: Iterable[int]) -> Iterator[tuple[str, str]]:
@@ -22,9 +22,11 @@ def places(_: Iterable[int]) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    spark = session("somebody's", **{"spark.sql.ansi.enabled": "false"})
+    spark = session("a user's", **{"spark.sql.ansi.enabled": "false"})
     context = spark.sparkContext
-    said = {name: spark.conf.get(name) for name in (*MAX_ROWS, "spark.sql.ansi.enabled")}
+    settings = {name: spark.conf.get(name) for name in (*SETTINGS, "spark.sql.ansi.enabled")}
     worker = context.parallelize([0], 1).mapPartitions(places).collect()[0]
-    json.dump({"master": context.master, "name": context.appName, "said": said, "worker": worker}, sys.stdout)
+    json.dump(
+        {"master": context.master, "name": context.appName, "settings": settings, "worker": worker}, sys.stdout
+    )
     spark.stop()

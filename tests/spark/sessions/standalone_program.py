@@ -37,6 +37,6 @@ if __name__ == "__main__":
     )
     query.awaitTermination()
     kept = archive(spark, to=archived, topics=[topic], nameserver=nameserver, max_messages=600)
-    told = {"read": list(read or ()), "batches": len(query.recentProgress), "archived": kept.facts}
-    json.dump(told, sys.stdout)
+    reported = {"read": list(read or ()), "batches": len(query.recentProgress), "archived": kept.facts}
+    json.dump(reported, sys.stdout)
     spark.stop()

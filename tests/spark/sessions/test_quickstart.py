@@ -62,7 +62,7 @@ def processes_in(home: Path) -> list[str]:
 async def test_a_query_that_fails_is_a_sentence() -> None:
     out = io.StringIO()
     await ask_spark(Console(file=out, width=200), f"127.0.0.1:{free_port()}", "orders", "mark", {"paid": 1})
-    assert out.getvalue().startswith("– Spark could not be asked: ")
+    assert out.getvalue().startswith("– the query in Spark failed: ")
     assert out.getvalue().count("\n") == 1
 
 

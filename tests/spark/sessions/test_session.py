@@ -25,7 +25,7 @@ def test_a_session_on_one_machine_suits_topics_and_streams(spark: SparkSession) 
     assert {name: spark.sparkContext.getConf().get(name) for name in expected} == expected
 
 
-def test_a_session_that_runs_is_given_back_with_what_is_asked_for(spark: SparkSession) -> None:
+def test_a_running_session_is_returned_with_the_requested_settings(spark: SparkSession) -> None:
     before = spark.conf.get("spark.sql.ansi.enabled")
     other = "false" if before == "true" else "true"
     try:
@@ -40,10 +40,10 @@ def test_a_program_gets_its_session_quietly(java_and_pyspark: None, tmp_path: Pa
     ran = run_program(PROGRAM, tmp_path)
     assert ran.code == 0, ran.err
     assert ran.err.replace(NOISE, "") == ""
-    assert ran.json["name"] == "somebody's"
+    assert ran.json["name"] == "a user's"
     assert ran.json["master"] == "local[*]"
-    assert ran.json["said"]["spark.sql.ansi.enabled"] == "false"
-    assert ran.json["said"]["spark.ui.enabled"] == "false"
+    assert ran.json["settings"]["spark.sql.ansi.enabled"] == "false"
+    assert ran.json["settings"]["spark.ui.enabled"] == "false"
     # Not the zipped sources, which each process would have to compile.
     assert ran.json["worker"] == [sys.executable, pyspark.__file__]
     assert not (tmp_path / "spark-warehouse").exists()
@@ -55,23 +55,23 @@ def test_sparks_own_configuration_wins(java_and_pyspark: None, tmp_path: Path) -
     ran = run_program(PROGRAM, tmp_path, SPARK_CONF_DIR=str(tmp_path), PYSPARK_PYTHON=sys.executable)
     assert ran.code == 0, ran.err
     assert ran.json["master"] == "local[1]"
-    assert ran.json["said"] == {
+    assert ran.json["settings"] == {
         "spark.sql.shuffle.partitions": "7",
         "spark.ui.enabled": "false",
         "spark.sql.python.filterPushdown.enabled": "true",
         # The program itself has the last word.
         "spark.sql.ansi.enabled": "false",
     }
-    # An interpreter that somebody named is used as it is.
+    # A configured interpreter is used unchanged.
     assert ran.json["worker"][0] == sys.executable
     assert "pyspark.zip" in ran.json["worker"][1]
 
 
-def test_what_is_submitted_has_what_was_said_there(java_and_pyspark: None, tmp_path: Path) -> None:
+def test_a_submitted_program_has_the_settings_of_spark_submit(java_and_pyspark: None, tmp_path: Path) -> None:
     ran = submit_program(PROGRAM, tmp_path, "--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=9")
     assert ran.code == 0, ran.err
     assert ran.json["master"] == "local[1]"
-    assert ran.json["said"]["spark.sql.shuffle.partitions"] == "9"
-    assert ran.json["said"]["spark.sql.python.filterPushdown.enabled"] == "true"
-    # Spark was there first, so that its workers could be told little.
+    assert ran.json["settings"]["spark.sql.shuffle.partitions"] == "9"
+    assert ran.json["settings"]["spark.sql.python.filterPushdown.enabled"] == "true"
+    # Spark was started first, so that only a few settings reach its workers.
     assert ran.json["worker"][0] == sys.executable

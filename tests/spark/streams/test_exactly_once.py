@@ -180,7 +180,7 @@ def test_a_task_whose_executor_is_killed_is_done_elsewhere_and_writes_each_row_o
             worker = int(reached.name.split("-")[3])
             kill(ancestor(worker, "CoarseGrainedExecutorBackend"))
             wait_for(lambda: not driver.running, "finished")
-            assert (tmp_path / "found.json").exists(), driver.said
+            assert (tmp_path / "found.json").exists(), driver.output
         finally:
             driver.end()
     # The second attempt was made by another process.

@@ -81,11 +81,11 @@ class Stream:
 
 
 def eventually(
-    condition: Callable[[], object], told: Callable[[], str] = lambda: "it did not come to that"
+    condition: Callable[[], object], reported: Callable[[], str] = lambda: "it did not come to that"
 ) -> None:
     until = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < until, told()
+        assert time.monotonic() < until, reported()
         time.sleep(0.02)
 
 
@@ -99,7 +99,7 @@ def stream(spark: SparkSession, topics: Topics, topic: str, tmp_path: Path) -> I
 
 
 def failure(query: StreamingQuery) -> str:
-    """What a query has failed of: the one sentence in it that is ours."""
+    """Our one sentence in the error of a query."""
     with pytest.raises(StreamingQueryException) as raised:
         query.awaitTermination(PATIENCE)
     assert raised.value.getCondition() == "STREAM_FAILED"
@@ -192,8 +192,8 @@ def test_messages_deleted_before_they_were_read_end_a_query_or_are_left_out(
     stream.finish()
     topics.send(topic, [f"{number}".ljust(1000) for number in range(1, 60)])
     topics.forget_oldest()
-    said = failure(stream.start())
-    assert re.match(rf"the offsets 1 to \d+ of queue 0 of '{topic}' on broker-a were deleted before", said)
+    message = failure(stream.start())
+    assert re.match(rf"the offsets 1 to \d+ of queue 0 of '{topic}' on broker-a were deleted before", message)
     stream.finish(failOnDataLoss="false")
     left = [int(body) for body in stream.bodies()[1:]]
     assert left == list(range(left[0], 60))
@@ -207,8 +207,8 @@ def test_a_deleted_topic_ends_a_query_or_is_left_behind(stream: Stream, topics: 
     query = stream.start(subscribe=f"{topic},{other}")
     stream.until(["1"])
     topics.delete(topic)
-    said = failure(query)
-    assert said.startswith(f"queue 0 of '{topic}' on broker-a is not there, nor are 1 more")
+    message = failure(query)
+    assert message.startswith(f"queue 0 of '{topic}' on broker-a is not there, nor are 1 more")
     stream.start(subscribe=f"{topic},{other}", failOnDataLoss="false")
     topics.send(other, ["2"])
     stream.until(["1", "2"])
@@ -228,7 +228,7 @@ def test_bodies_and_tags_are_those_of_a_batch(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"subscribe": "nothing-here"}, "the topic 'nothing-here' does not exist"),
         ({"endingOffsets": "latest"}, "endingOffsets is for batches: a stream has no end"),
@@ -236,13 +236,13 @@ def test_bodies_and_tags_are_those_of_a_batch(
         ({"startingTimestamp": "99999999999999"}, "startingOffsets is a time after everything"),
     ],
 )
-def test_a_mistake_ends_a_query_with_one_sentence(stream: Stream, options: dict[str, Any], said: str) -> None:
-    assert failure(stream.start(**options)).startswith(said)
+def test_a_mistake_ends_a_query_with_one_sentence(stream: Stream, options: dict[str, Any], message: str) -> None:
+    assert failure(stream.start(**options)).startswith(message)
 
 
 def test_a_checkpoint_of_another_query_is_refused(stream: Stream, topics: Topics, topic: str) -> None:
     topics.send(topic, ["1"])
     stream.finish()
     topics.make(f"{topic}-other")
-    said = failure(stream.start(subscribe=f"{topic}-other"))
-    assert said.startswith(f"the checkpoint belongs to '{topic}', and '{topic}-other' is subscribed")
+    message = failure(stream.start(subscribe=f"{topic}-other"))
+    assert message.startswith(f"the checkpoint belongs to '{topic}', and '{topic}-other' is subscribed")

@@ -22,7 +22,7 @@ PATIENCE = 30.0
 
 
 def queues_of(reader: LitePullConsumer, topic: str) -> set[MessageQueue]:
-    """None until somebody has written to the topic."""
+    """None until the first message of the topic."""
     try:
         return reader.fetch_message_queues(topic)
     except NoRouteError:

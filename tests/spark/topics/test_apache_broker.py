@@ -73,8 +73,8 @@ def test_a_topic_of_apache_rocketmq_is_written_read_streamed_and_scanned(
     assert copy.count() == ROWS
 
     scanned = spark.read.format("orbitmq-store").option("topics", TOPIC).load(str(home / "store"))
-    told = ("broker", "properties")  # what a store does not know, and what Spark cannot compare
-    assert scanned.drop(*told).exceptAll(read.drop(*told)).count() == 0
+    reported = ("broker", "properties")  # what a store does not know, and what Spark cannot compare
+    assert scanned.drop(*reported).exceptAll(read.drop(*reported)).count() == 0
     assert scanned.count() == ROWS
 
 

@@ -1,7 +1,7 @@
-"""What Spark says of queries that cannot run: an error of its own class, and in it one sentence with the reason.
+"""Errors of queries that cannot run: an error of its own class, and in it one sentence with the reason.
 
 Mistakes in options of tables are with the tests of the sources; here are streams, servers that are away, damaged
-files, and checkpoints. Nothing waits for longer than it was told to.
+files, and checkpoints. Nothing waits for longer than its options allow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orbitmq.testing.cluster_thread import ThreadCluster
 
 PATIENCE = 60
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def topics(cluster: ThreadCluster) -> Topics:
 
 @pytest.fixture
 def reading(spark: SparkSession, topics: Topics, topic: str) -> DataStreamReader:
-    """How a topic of the test's own is read; it has two queues, and three messages in the first."""
+    """A reader of the test's own topic, which has two queues, and three messages in the first."""
     topics.make(topic)
     topics.send(topic, ["1", "2", "3"])
     options = {"nameserver": topics.nameserver, "subscribe": topic, "startingOffsets": "earliest"}
@@ -50,7 +50,7 @@ def reading(spark: SparkSession, topics: Topics, topic: str) -> DataStreamReader
 
 
 def sentence(error: BaseException) -> str:
-    """What we say in an error of Spark; it is said in one line, and the last of a traceback of ours."""
+    """Our sentence in an error of Spark: one line, the last one of our traceback."""
     lines = {line.strip() for line in str(error).splitlines() if re.match(r"\s*orbitmq\.\S+Error: ", line)}
     assert len(lines) == 1, error
     return lines.pop().partition("Error: ")[2]
@@ -75,10 +75,10 @@ def why_it_ended(query: StreamingQuery) -> str:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("subscribe", "nothing-here", "the topic 'nothing-here' does not exist"),
-        ("nameserver", NOBODY, f"no name server responds .*{NOBODY}"),
+        ("nameserver", UNREACHABLE, f"no name server responds .*{UNREACHABLE}"),
         (
             "startingOffsets",
             '{"TOPIC": {"broker-a": {"0": 99, "1": 0}}}',
@@ -89,26 +89,26 @@ def why_it_ended(query: StreamingQuery) -> str:
     ],
 )
 def test_a_stream_that_cannot_begin_says_why(
-    reading: DataStreamReader, topic: str, option: str, value: str, said: str, tmp_path: Path
+    reading: DataStreamReader, topic: str, option: str, value: str, message: str, tmp_path: Path
 ) -> None:
     query = started(reading.option(option, value.replace("TOPIC", topic)).load(), tmp_path)
-    assert re.search(said.replace("TOPIC", topic), why_it_ended(query))
+    assert re.search(message.replace("TOPIC", topic), why_it_ended(query))
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         ("body binary, price int", "the schema has the column 'price', which messages do not have"),
         ("queue_id string", "the schema has the column 'queue_id' as string: it is int"),
     ],
 )
 def test_a_stream_with_a_schema_that_messages_do_not_have_says_which(
-    reading: DataStreamReader, schema: str, said: str, tmp_path: Path
+    reading: DataStreamReader, schema: str, message: str, tmp_path: Path
 ) -> None:
-    assert why_it_ended(started(reading.schema(schema).load(), tmp_path)).startswith(said)
+    assert why_it_ended(started(reading.schema(schema).load(), tmp_path)).startswith(message)
 
 
-def test_a_mistake_in_the_options_of_a_stream_is_told_before_it_starts(reading: DataStreamReader) -> None:
+def test_a_mistake_in_the_options_of_a_stream_is_reported_before_it_starts(reading: DataStreamReader) -> None:
     with pytest.raises(AnalysisException) as raised:
         reading.option("maxOffsetsPerTrigger", "many").load()
     assert raised.value.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
@@ -119,8 +119,8 @@ def test_a_body_that_cannot_be_read_ends_a_stream_and_is_named(
     reading: DataStreamReader, topic: str, tmp_path: Path
 ) -> None:
     bodies = reading.option("bodyFormat", "json").schema("id BIGINT")
-    said = why_it_ended(started(bodies.load(), tmp_path))
-    assert said.startswith(f"the body at offset 0 of queue 0 of '{topic}' on broker-a cannot be read")
+    message = why_it_ended(started(bodies.load(), tmp_path))
+    assert message.startswith(f"the body at offset 0 of queue 0 of '{topic}' on broker-a cannot be read")
 
 
 # Checkpoints
@@ -137,16 +137,16 @@ def test_a_checkpoint_of_another_topic_is_refused(
 ) -> None:
     run_to_its_end(reading.load(), tmp_path)
     topics.make("bills")
-    said = why_it_ended(started(reading.option("subscribe", "bills").load(), tmp_path))
-    assert said.startswith(f"the checkpoint belongs to '{topic}', and 'bills' is subscribed")
+    message = why_it_ended(started(reading.option("subscribe", "bills").load(), tmp_path))
+    assert message.startswith(f"the checkpoint belongs to '{topic}', and 'bills' is subscribed")
 
 
 def test_a_checkpoint_of_files_is_refused(spark: SparkSession, reading: DataStreamReader, tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "one.json").write_text('{"body": "x"}')
     run_to_its_end(spark.readStream.schema("body string").json(str(tmp_path / "rows")), tmp_path / "checkpoint")
-    said = why_it_ended(started(reading.load(), tmp_path / "checkpoint"))
-    assert said.startswith("the checkpoint holds an offset that is not one of topics")
+    message = why_it_ended(started(reading.load(), tmp_path / "checkpoint"))
+    assert message.startswith("the checkpoint holds an offset that is not one of topics")
 
 
 # Brokers that are away
@@ -172,8 +172,8 @@ def test_a_stream_whose_broker_is_away_for_too_long_ends(
     query = started(reading.load(), tmp_path)
     query.processAllAvailable()
     without_broker()
-    said = why_it_ended(query)
-    assert re.match(f"queue . of '{topic}' on broker-a is not there.* and that for 1 s", said)
+    message = why_it_ended(query)
+    assert re.match(f"queue . of '{topic}' on broker-a is not there.* and that for 1 s", message)
 
 
 def test_a_table_whose_broker_went_away_after_planning_fails(
@@ -203,8 +203,8 @@ def test_rows_for_a_broker_that_is_away_fail_their_task(
         rows.save()
     assert sentence(raised.value).startswith(f"no broker serves the topic '{topic}'")
     with pytest.raises(PythonException) as unknown:
-        rows.option("nameserver", NOBODY).save()
-    assert f"no name server responds (cannot connect to {NOBODY}" in sentence(unknown.value)
+        rows.option("nameserver", UNREACHABLE).save()
+    assert f"no name server responds (cannot connect to {UNREACHABLE}" in sentence(unknown.value)
 
 
 # Files
@@ -217,8 +217,8 @@ def test_a_damaged_file_of_a_store_is_named_or_its_record_left_out(spark: SparkS
     reading = spark.read.format("orbitmq-store")
     with pytest.raises(PythonException) as raised:
         reading.load(str(tmp_path)).collect()
-    said = f"{tmp_path}/commitlog/{0:020d}: the record at offset {offsets[7]} has a body that fails its CRC"
-    assert sentence(raised.value).startswith(said)
+    message = f"{tmp_path}/commitlog/{0:020d}: the record at offset {offsets[7]} has a body that fails its CRC"
+    assert sentence(raised.value).startswith(message)
     left = reading.option("failOnDamage", "false").load(str(tmp_path)).collect()
     assert {row.queue_offset for row in left} == set(range(20)) - {7}
 
@@ -229,5 +229,5 @@ def test_bytes_that_are_no_record_are_named(spark: SparkSession, tmp_path: Path)
     edit_log(tmp_path, offsets[7], b"\xff" * 8)
     with pytest.raises(PythonException) as raised:
         spark.read.format("orbitmq-store").load(str(tmp_path)).collect()
-    said = f"{tmp_path}/commitlog/{0:020d} has no whole record at offset {offsets[7]}"
-    assert sentence(raised.value).startswith(said)
+    message = f"{tmp_path}/commitlog/{0:020d} has no whole record at offset {offsets[7]}"
+    assert sentence(raised.value).startswith(message)

@@ -8,7 +8,7 @@ document                                             from_json              body
 something after the document                         is not looked at       makes it bad
 names and texts in single quotes                     are taken              make it bad
 a byte order mark                                    makes it bad           is skipped
-one field of another type than asked for             that field is null     the whole row is null
+one field of another type than requested             that field is null     the whole row is null
 a number for a string: ``1.50``, ``1e5``             as a double prints     with the digits it has
 ``NaN`` without quotes for a string                  ``"NaN"`` with quotes  ``NaN``
 128 to 255 for a tinyint                             become negative        make it bad
@@ -151,7 +151,7 @@ DIFFERENT: dict[str, dict[str, tuple[Any, Any]]] = {
 
 
 def of_spark(spark: SparkSession, ddl: str, documents: list[str]) -> list[Any]:
-    """What from_json makes of documents."""
+    """The rows of ``from_json`` for documents."""
     rows = spark.createDataFrame(list(enumerate(documents)), "number int, document string").coalesce(1)
     read = F.from_json("document", f"a {ddl}, bad string", {"columnNameOfCorruptRecord": "bad"})
     table = (
@@ -164,7 +164,7 @@ def of_spark(spark: SparkSession, ddl: str, documents: list[str]) -> list[Any]:
 
 
 def of_bodies(ddl: str, documents: list[str]) -> list[Any]:
-    """What bodies are here."""
+    """The rows of our reader for bodies."""
     schema = StructType.fromDDL(f"a {ddl}")
     assert isinstance(schema, StructType)
     decoder = decoder_for({"bodyFormat": "json"}, schema, "PERMISSIVE")
@@ -185,8 +185,12 @@ def test_json_is_read_as_spark_reads_it(spark: SparkSession, ddl: str) -> None:
     documents = ALIKE[ddl]
     # Compared as they are printed, since NaN is nothing's equal.
     pairs = zip(of_spark(spark, ddl, documents), of_bodies(ddl, documents), strict=True)
-    shown = [(document, repr(here), repr(there)) for document, (there, here) in zip(documents, pairs, strict=True)]
-    assert [(document, here) for document, here, _ in shown] == [(document, there) for document, _, there in shown]
+    rendered = [
+        (document, repr(here), repr(there)) for document, (there, here) in zip(documents, pairs, strict=True)
+    ]
+    assert [(document, here) for document, here, _ in rendered] == [
+        (document, there) for document, _, there in rendered
+    ]
 
 
 @pytest.mark.parametrize("ddl", DIFFERENT)

@@ -72,7 +72,7 @@ def test_a_store_without_messages_is_an_empty_table(spark: SparkSession, tmp_pat
     assert spark.read.format("orbitmq-store").load(str(tmp_path)).count() == 0
 
 
-def test_mistakes_are_told_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="there is no option 'topik' for reading a store: did you mean topic"):
         spark.read.format("orbitmq-store").option("topik", "x").load(str(tmp_path))
     with pytest.raises(Exception, match="is not a store"):

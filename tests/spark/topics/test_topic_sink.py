@@ -76,7 +76,7 @@ def test_rows_go_to_the_topics_that_they_name(spark: SparkSession, nameserver: s
 
 
 def test_a_table_takes_rows_by_sql(spark: SparkSession, nameserver: str, topic: str) -> None:
-    # Spark hands the options of a table to nobody; those of a statement it does.
+    # Spark passes the options of a statement to the source, but not those of a table.
     spark.sql("CREATE TABLE orders_out (body STRING) USING orbitmq")
     try:
         numbers(spark, 10).createOrReplaceTempView("some_numbers")
@@ -100,7 +100,7 @@ def test_a_topic_is_copied_with_what_its_messages_carry(spark: SparkSession, nam
         assert (copy.body, copy.tags, copy.properties["a"]) == (original.body, "t", original.properties["a"])
 
 
-def test_a_mistake_is_told_before_any_task_begins(spark: SparkSession, nameserver: str, topic: str) -> None:
+def test_a_mistake_is_reported_before_any_task_begins(spark: SparkSession, nameserver: str, topic: str) -> None:
     frame = numbers(spark, 1).withColumn("extra", functions.lit(1))
     with pytest.raises(PySparkException, match="no message has the column extra"):
         write(frame, nameserver, topic=topic)

@@ -34,7 +34,7 @@ def topics(cluster: ThreadCluster) -> Topics:
 
 @pytest.fixture
 def reading(spark: SparkSession, topics: Topics, topic: str) -> DataFrameReader:
-    """How a topic of the test's own is read; it has two queues."""
+    """A reader of the test's own topic, which has two queues."""
     topics.make(topic)
     options = {"nameserver": topics.nameserver, "subscribe": topic, "retrySeconds": "3"}
     return spark.read.format("orbitmq").options(**options)
@@ -95,7 +95,7 @@ def test_a_topic_is_a_view_but_no_table_of_a_catalog(
     )
 
 
-def test_tasks_are_as_many_as_asked_for(reading: DataFrameReader, topics: Topics, topic: str) -> None:
+def test_tasks_are_as_many_as_requested(reading: DataFrameReader, topics: Topics, topic: str) -> None:
     topics.send(topic, map(str, range(100)))
     table = reading.option("minPartitions", "5").load()
     assert table.rdd.getNumPartitions() == 5
@@ -124,17 +124,17 @@ def test_filters_are_applied_by_brokers_if_they_may_be(
     topics.send(topic, map(str, range(200, 300)), queue=1, tags="many")
     assert spark.conf.get(PUSH_DOWN) == "true"
 
-    def asked_for(condition: str) -> tuple[list[int], int]:
+    def requested(condition: str) -> tuple[list[int], int]:
         table = reading.option("pushFilters", "once").load().where(condition)
         before = topics.given_out()
         return numbers(table), topics.given_out() - before
 
-    assert asked_for("tags = 'rare'") == ([100], 1)
-    assert asked_for("queue_id = 1 AND queue_offset >= 95") == (list(range(295, 300)), 5)
-    assert asked_for(f"topic = '{topic}' AND queue_offset IN (3, 5) AND queue_id = 0") == ([3, 5], 3)
-    assert asked_for("topic <> 'this'")[1] == 201
-    assert asked_for("topic = 'this' OR broker = 'that'") == ([], 201)
-    assert asked_for("store_timestamp < '2020-01-01'") == ([], 0)
+    assert requested("tags = 'rare'") == ([100], 1)
+    assert requested("queue_id = 1 AND queue_offset >= 95") == (list(range(295, 300)), 5)
+    assert requested(f"topic = '{topic}' AND queue_offset IN (3, 5) AND queue_id = 0") == ([3, 5], 3)
+    assert requested("topic <> 'this'")[1] == 201
+    assert requested("topic = 'this' OR broker = 'that'") == ([], 201)
+    assert requested("store_timestamp < '2020-01-01'") == ([], 0)
 
 
 def test_a_plan_shows_which_filters_are_not_sparks_any_more(
@@ -152,19 +152,21 @@ def test_a_plan_shows_which_filters_are_not_sparks_any_more(
     assert "tags" not in condition[1]
 
 
-def test_spark_collects_what_was_asked_of_brokers(
+def test_spark_collects_the_requests_to_brokers_in_its_worker_log(
     spark: SparkSession, reading: DataFrameReader, topics: Topics, topic: str
 ) -> None:
     topics.send(topic, ["1", "2"], tags="a")
     spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
     try:
         assert reading.option("pushFilters", "once").load().where("tags = 'a'").count() == 2
-        said = [row.msg for row in spark.tvf.python_worker_logs().collect() if row.logger == "orbitmq.spark"]
+        lines = [row.msg for row in spark.tvf.python_worker_logs().collect() if row.logger == "orbitmq.spark"]
     finally:
         spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "false")
-    assert any(re.search(r"filters pushed down: .*tags EqualTo 'a'; left to Spark: none", line) for line in said)
-    assert any(f"batch of '{topic}': 2 offsets of 1 queues" in line and "expression TAG a" in line for line in said)
-    assert any("2 messages of the offsets 0 to 1" in line and "for TAG a; 2 rows" in line for line in said)
+    assert any(re.search(r"filters pushed down: .*tags EqualTo 'a'; left to Spark: none", line) for line in lines)
+    assert any(
+        f"batch of '{topic}': 2 offsets of 1 queues" in line and "expression TAG a" in line for line in lines
+    )
+    assert any("2 messages of the offsets 0 to 1" in line and "for TAG a; 2 rows" in line for line in lines)
 
 
 def test_filters_are_sparks_where_it_hands_over_none(
@@ -223,7 +225,7 @@ def test_bodies_of_text_need_no_schema(reading: DataFrameReader, topics: Topics,
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "reason"),
     [
         (lambda one: one.option("subscrib", "x").load(), "there is no option 'subscrib' .* did you mean subscribe"),
         (lambda one: one.option("startingOffsets", "soon").load(), "startingOffsets=soon is not possible"),
@@ -250,16 +252,18 @@ def test_bodies_of_text_need_no_schema(reading: DataFrameReader, topics: Topics,
         ),
     ],
 )
-def test_a_mistake_is_told_in_one_sentence(
-    reading: DataFrameReader, wrong: Callable[[DataFrameReader], object], said: str
+def test_a_mistake_is_reported_in_one_sentence(
+    reading: DataFrameReader, wrong: Callable[[DataFrameReader], object], reason: str
 ) -> None:
     with pytest.raises(AnalysisException) as raised:
         wrong(reading)
     assert raised.value.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
-    assert re.search(said, sentence(raised))
+    assert re.search(reason, sentence(raised))
 
 
-def test_messages_that_are_gone_are_told_or_left_out(reading: DataFrameReader, topics: Topics, topic: str) -> None:
+def test_messages_that_are_gone_are_reported_or_left_out(
+    reading: DataFrameReader, topics: Topics, topic: str
+) -> None:
     topics.send(topic, [f"{number}".ljust(1000) for number in range(60)])
     strict, lax = reading.load(), reading.option("failOnDataLoss", "false").load()
     # Spark plans a table once: from here on it is known what is to be read.

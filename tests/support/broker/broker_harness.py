@@ -28,8 +28,8 @@ ROOT = "/messages"
 SMALL = {"mappedFileSizeCommitLog": 1 << 21, "mappedFileSizeConsumeQueue": 20_000, "maxIndexNum": 10_000}
 """Files that a virtual disk makes without much memory."""
 
-NOBODYS = 7_654_321
-"""A request code that nobody has."""
+UNKNOWN_CODE = 7_654_321
+"""A request code without a handler."""
 
 _opaques = itertools.count(1 << 30)
 """Far from those of captured requests, which are sent over the same connections."""
@@ -39,7 +39,7 @@ _opaques = itertools.count(1 << 30)
 async def running_broker(
     disk: Disk | None = None, clock: ManualClock | None = None, *, store_port: int | None = None, **settings: object
 ) -> AsyncIterator[Broker]:
-    """A broker on free ports, on a virtual disk with a standing clock unless told otherwise.
+    """A broker on free ports, on a virtual disk, by default with a standing clock.
 
     ``settings`` have Java's keys. ``store_port`` is the port that its records and message ids show, if that is not
     the one it listens on.
@@ -74,7 +74,7 @@ async def _started(
     try:
         await broker.start()
     except ListenError:
-        # Somebody else on this machine was faster with one of the ports.
+        # Another process of this machine took one of the ports first.
         if attempts == 1:
             raise
         return await _started(texts, disk, clock, store_port, attempts - 1)
@@ -91,16 +91,16 @@ def free_port_pair() -> int:
 
 
 class BrokerPeer(RawPeer):
-    """A client of a broker. Answers are kept until somebody wants them, and so are the broker's own requests."""
+    """A client of a broker. Answers and the broker's own requests are kept until the test fetches them."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(reader, writer)
         self.answers: dict[int, Command] = {}
-        """What was answered and not yet asked for, by opaque."""
+        """Answers that were not fetched yet, by opaque."""
         self.requests: list[Command] = []
-        """What the broker asked or told."""
+        """The requests of the broker."""
         self._given_out: set[int] = set()
-        self._heard = asyncio.Event()
+        self._received = asyncio.Event()
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -115,7 +115,7 @@ class BrokerPeer(RawPeer):
 
     @classmethod
     async def to(cls, broker: Broker, *, vip: bool = False) -> BrokerPeer:
-        """A peer, which has to be told to leave."""
+        """A peer, which the test has to close."""
         port = broker.vip_port if vip else broker.port
         return cls(*await asyncio.open_connection(HOST, port, limit=1 << 26))
 
@@ -134,13 +134,13 @@ class BrokerPeer(RawPeer):
     async def catch_up(self) -> None:
         """Wait until the broker has looked at all that was sent, and what it answered at once is here.
 
-        Nobody serves this request, which is why it changes nothing.
+        This request has no handler, so it changes nothing.
         """
-        answer = await self.asks(NOBODYS)
+        answer = await self.asks(UNKNOWN_CODE)
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
     async def asked(self, code: int) -> Command:
-        """What the broker asked of this client and was not given out here before."""
+        """The next request of the broker to this client with this code."""
         while True:
             for request in self.requests:
                 if request.code == code and request.opaque not in self._given_out:
@@ -155,9 +155,9 @@ class BrokerPeer(RawPeer):
 
     async def _hear(self) -> None:
         """Wait for one more command."""
-        self._heard.clear()
+        self._received.clear()
         async with asyncio.timeout(PATIENCE):
-            await self._heard.wait()
+            await self._received.wait()
 
     async def _listen(self) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -169,4 +169,4 @@ class BrokerPeer(RawPeer):
                     self.answers[command.opaque] = command
                 else:
                     self.requests.append(command)
-                self._heard.set()
+                self._received.set()

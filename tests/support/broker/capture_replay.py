@@ -1,6 +1,6 @@
 """Lets a broker live through a captured scenario again: what was there before, then frame by frame in its time.
 
-A scenario is a piece of the life of a real broker. What that one knew when the capture began is made first: topics,
+A scenario is a part of the life of a real broker. Its state at the start of the capture is restored first: topics,
 records at the places that they had in the log, offsets of groups. Then the clock follows the capture, every request
 is sent in its time on its connection, and the answer is waited for when the captured one came.
 """
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
 BEFORE = "Before"
 """A topic for what lay between the records that the capture knows of."""
 
-LEAST_RECORD = 91 + len(BEFORE)
-MOST_BODY = 60_000
+MIN_RECORD = 91 + len(BEFORE)
+MAX_BODY = 60_000
 SECOND = 1000
 """Milliseconds. A connection without a further frame is closed then, as the captured ones were."""
 
-LONGEST_WAIT = 60
+MAX_WAIT = 60
 """Seconds of the scenario after which an answer that did not come will not come."""
 
 NOT_SERVED = frozenset(
@@ -81,7 +81,7 @@ NOT_SERVED = frozenset(
 )
 """Requests about what this broker does not do. They are left out."""
 
-WHEN_IT_IS_TOLD_TO = {"transactionCheckInterval": 10**9, "transactionOpBatchInterval": 10**9}
+ON_REQUEST = {"transactionCheckInterval": 10**9, "transactionOpBatchInterval": 10**9}
 """The broker looks after transactions when the captured one did, and not when it would by the real time."""
 
 NOTHING_CONSUMED = frozenset(
@@ -92,7 +92,7 @@ NOTHING_CONSUMED = frozenset(
 )
 """Groups that the captured broker named as consumers of a topic though they had no offsets there."""
 
-Told = tuple[int, int, tuple[tuple[str, str], ...]]
+Notified = tuple[int, int, tuple[tuple[str, str], ...]]
 """A request of the broker: connection, code, fields."""
 
 
@@ -121,11 +121,11 @@ class Lived:
     left_out: list[Frame] = dataclasses.field(default_factory=list)
     kept: set[int] = dataclasses.field(default_factory=set)
     """Places in the log at which the same messages are as then."""
-    told_there: list[Told] = dataclasses.field(default_factory=list)
-    told_here: list[Told] = dataclasses.field(default_factory=list)
+    notified_there: list[Notified] = dataclasses.field(default_factory=list)
+    notified_here: list[Notified] = dataclasses.field(default_factory=list)
     questions_there: list[Command] = dataclasses.field(default_factory=list)
     questions_here: list[Command] = dataclasses.field(default_factory=list)
-    """What producers were asked about their transactions."""
+    """The transaction checks that producers received."""
     unwanted: list[Command] = dataclasses.field(default_factory=list)
     """Answers to requests that want none."""
 
@@ -167,15 +167,15 @@ def make_records(broker: Broker, scenario: str) -> None:
 def pad(broker: Broker, place: int) -> None:
     """Let the log end at a place, if it is not past it, or too near, already."""
     store = broker.store
-    while (room := place - store.log.end) >= LEAST_RECORD:
-        size = room - LEAST_RECORD
+    while (room := place - store.log.end) >= MIN_RECORD:
+        size = room - MIN_RECORD
         store.append(
-            StoredMessage(BEFORE, 0, b"x" * (size if size <= MOST_BODY else min(MOST_BODY, size - LEAST_RECORD)))
+            StoredMessage(BEFORE, 0, b"x" * (size if size <= MAX_BODY else min(MAX_BODY, size - MIN_RECORD)))
         )
 
 
 def make_offsets(broker: Broker, scenario: str) -> None:
-    """What groups had consumed and pulled, as far as somebody asked before it was set."""
+    """The consumed and pulled offsets of groups that were queried before they were set."""
     offsets = broker.offsets
     settled: set[tuple[str, str, int]] = set()
     pulled: set[tuple[str, str, int]] = set()
@@ -227,7 +227,7 @@ def make_offsets(broker: Broker, scenario: str) -> None:
 
 
 def make_groups_and_stats(broker: Broker, scenario: str) -> None:
-    """Groups of which somebody asked, and some of every statistic that somebody found."""
+    """Groups that were queried, and some of every statistic that was found."""
     for _, body in answered(scenario, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
         broker.groups.update(*SubscriptionGroupWrapper.decode(body).subscription_group_table.values())
     for _, body in answered(scenario, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE):
@@ -255,7 +255,7 @@ async def live(scenario: str) -> Lived:
     captured = captured_settings(scenario)
     settings: dict[str, Any] = {key: text for key, text in captured.items() if not is_of_this_run(key)}
     if has_transactions(scenario):
-        settings |= WHEN_IT_IS_TOLD_TO
+        settings |= ON_REQUEST
     async with running_broker(clock=clock, store_port=PORTS[life_of(scenario)], **settings) as broker:
         broker.topics.update(*topics_before(scenario).values())
         make_groups_and_stats(broker, scenario)
@@ -318,8 +318,8 @@ class Life:
             await self.ask(one, peer)
         elif one.to_broker:
             if one.answer_to is not None:
-                asked = await peer.asked(one.answer_to.command.code)
-                peer.send(dataclasses.replace(one.command, opaque=asked.opaque).encode())
+                question = await peer.asked(one.answer_to.command.code)
+                peer.send(dataclasses.replace(one.command, opaque=question.opaque).encode())
         elif one.command.is_response:
             if one.answer_to is not None and one.answer_to.line in self.lived.exchanges:
                 self.deadlines.pop(one.answer_to.line, None)
@@ -328,12 +328,12 @@ class Life:
                 if exchange.is_moved:
                     self.places[real_queue_of(one.command)] = real_queue_of(exchange.ours)
         else:
-            self.lived.told_there.append(told(one.connection, one.command))
+            self.lived.notified_there.append(notification(one.connection, one.command))
             if one.command.code == RequestCode.CHECK_TRANSACTION_STATE:
                 await self.question(one.command)
 
     async def question(self, theirs: Command) -> None:
-        """The captured broker looked after transactions, and asked about this one first or after others."""
+        """The captured broker checked transactions, this one first or after others."""
         lived = self.lived
         lived.questions_there.append(theirs)
         if len(lived.questions_here) < len(lived.questions_there):
@@ -341,8 +341,8 @@ class Life:
             await self.broker.checks.check()
             for peer in self.peers.values():
                 await peer.catch_up()
-                asked = [one for one in peer.requests if one.code == RequestCode.CHECK_TRANSACTION_STATE]
-                lived.questions_here += [one for one in asked if one not in lived.questions_here]
+                checks = [one for one in peer.requests if one.code == RequestCode.CHECK_TRANSACTION_STATE]
+                lived.questions_here += [one for one in checks if one not in lived.questions_here]
 
     async def ask(self, one: Frame, peer: BrokerPeer) -> None:
         if one.command.code in NOT_SERVED:
@@ -375,7 +375,7 @@ class Life:
         """The answer to a request. For a held pull time passes until it is answered."""
         if request.code not in PULLS:
             return await peer.answer_to(request.opaque)
-        for _ in range(LONGEST_WAIT):
+        for _ in range(MAX_WAIT):
             await peer.catch_up()
             if request.opaque in peer.answers:
                 return await peer.answer_to(request.opaque)
@@ -386,7 +386,7 @@ class Life:
         """Close a connection, note what came over it, and wait until the broker knows."""
         peer = self.peers.pop(connection)
         await peer.catch_up()
-        self.lived.told_here += [told(connection, command) for command in peer.requests]
+        self.lived.notified_here += [notification(connection, command) for command in peer.requests]
         oneway = {
             one.command.opaque
             for one in frames(self.scenario)
@@ -404,7 +404,7 @@ def real_queue_of(answer: Command | None) -> str:
     return str(decode_offset_id(message_id)[1]) if message_id and "," not in message_id else ""
 
 
-def told(connection: int, command: Command) -> Told:
+def notification(connection: int, command: Command) -> Notified:
     fields = dict(command.ext_fields)
     if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
         # Every run has its own times, and its own ports.

@@ -1,4 +1,4 @@
-"""What the captures tell about a real broker: its frames in order, and what it knew when a scenario began."""
+"""A captured real broker: its frames in order, and its state at the start of a scenario."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Frame:
 
 @functools.cache
 def frames(scenario: str) -> tuple[Frame, ...]:
-    """What went to the master and what came from it, in order."""
+    """The frames to and from the master, in order."""
     found: list[Frame] = []
-    asked: dict[tuple[int, bool, int], Frame] = {}
+    requests: dict[tuple[int, bool, int], Frame] = {}
     for number, record in enumerate(records(scenario), 1):
         if record["to"] not in ("broker", "broker-fast"):
             continue
@@ -74,9 +74,9 @@ def frames(scenario: str) -> tuple[Frame, ...]:
         frame = Frame(number, record["conn"], vip, to_broker, int(record["t_ms"]), wire, command)
         found.append(frame)
         if not command.is_response:
-            asked[frame.connection, to_broker, command.opaque] = frame
+            requests[frame.connection, to_broker, command.opaque] = frame
             continue
-        request = asked.get((frame.connection, not to_broker, command.opaque))
+        request = requests.get((frame.connection, not to_broker, command.opaque))
         if request is not None:
             request.answer, frame.answer_to = command, request
     return tuple(found)
@@ -98,9 +98,9 @@ def life_of(scenario: str) -> tuple[str, ...]:
 
 @functools.cache
 def captured_settings(scenario: str) -> dict[str, str]:
-    """The settings of the broker that was captured, as it told them; somebody asked in two scenarios."""
-    asked_in = "admin2" if scenario == "admin2" else "admin"
-    _, body = next(answered(asked_in, RequestCode.GET_BROKER_CONFIG))
+    """The settings of the captured broker, from its response in one of two scenarios."""
+    scenario_of_request = "admin2" if scenario == "admin2" else "admin"
+    _, body = next(answered(scenario_of_request, RequestCode.GET_BROKER_CONFIG))
     return parse_conf(body.decode())
 
 
@@ -221,14 +221,14 @@ def has_transactions(scenario: str) -> bool:
 
 
 def queue_ends_before(scenario: str) -> dict[tuple[str, int], int]:
-    """How many messages each queue had, as far as somebody heard of it."""
+    """The number of messages of each queue, as far as the capture has it."""
     first: dict[tuple[str, int], int] = {}
-    told: dict[tuple[str, int], int] = {}
+    maxima: dict[tuple[str, int], int] = {}
     unseen: Counter[tuple[str, int]] = Counter()
     before = records_before(scenario)
 
     def note(topic: str, queue_id: int | str, end: int) -> None:
-        told[topic, int(queue_id)] = max(told.get((topic, int(queue_id)), 0), end)
+        maxima[topic, int(queue_id)] = max(maxima.get((topic, int(queue_id)), 0), end)
 
     for place, record in records_in(scenario).items():
         key = record.topic, record.queue_id
@@ -269,11 +269,11 @@ def queue_ends_before(scenario: str) -> dict[tuple[str, int], int]:
             for queue, stats in loads(answer.body)["offsetTable"].items():
                 at = dict(queue.items)
                 note(at["topic"], at["queueId"], stats["maxOffset"])
-    return {**told, **first}
+    return {**maxima, **first}
 
 
 def progress_in(request: Command, body: bytes | None) -> Iterator[tuple[str, str, int, dict[str, int]]]:
-    """What tools were told about how far groups had consumed: group, topic, queue id, offsets."""
+    """Consumer offsets in responses to tools: group, topic, queue id, offsets."""
     tables: list[tuple[str, dict[str, Any]]] = []
     if body is not None and request.code == RequestCode.GET_CONSUME_STATS:
         tables = [(request.ext_fields["consumerGroup"], loads(body))]

@@ -63,7 +63,7 @@ def sql(topic: str, expression: str, version: int = 1) -> SubscriptionData:
 
 
 def consumer(group: str = GROUP, *subscriptions: SubscriptionData, **more: Any) -> ConsumerData:
-    """A push consumer that shares the messages with others, unless said otherwise."""
+    """A push consumer, by default of a clustering group."""
     said: dict[str, Any] = {
         "consume_type": ConsumeType.CONSUME_PASSIVELY,
         "message_model": MessageModel.CLUSTERING,
@@ -81,7 +81,7 @@ def heartbeat(
 
 
 class Client(RawPeer):
-    """A client at the other end. ``told`` are the groups of which it was told that they changed (40)."""
+    """A client at the other end. ``told`` are the groups whose change (40) the broker reported to it."""
 
     told: list[str]
 
@@ -113,7 +113,7 @@ class Client(RawPeer):
         return answer
 
     async def news(self) -> list[str]:
-        """The groups that it was told of since it was last asked; all that the broker has sent is read first."""
+        """The reported groups since the last call; reads all that the broker has sent first."""
         await self.asks(RequestCode.GET_ALL_PRODUCER_INFO)
         told, self.told = self.told, []
         return told
@@ -156,7 +156,7 @@ class ClientBroker:
         self.clients.expire()
 
     async def gone(self, client: Client) -> None:
-        """A client hangs up, and the broker has heard of it."""
+        """Close a client, and wait until the broker has noticed it."""
         address = client.address
         client.hang_up()
         await eventually(lambda: address not in {known.remote_address for known in self.server.connections})

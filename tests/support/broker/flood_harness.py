@@ -100,15 +100,15 @@ class Canary:
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            piece = self._socket.recv(size - len(data))
-            if not piece:
+            received = self._socket.recv(size - len(data))
+            if not received:
                 raise ConnectionError("the server closed the connection")
-            data += piece
+            data += received
         return bytes(data)
 
 
 def silent_sockets(port: int, count: int) -> Iterator[socket.socket]:
-    """Connections that never read; little fits into what the kernel keeps for them."""
+    """Connections that never read; their socket buffers are small."""
     for _ in range(count):
         peer = socket.socket()
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

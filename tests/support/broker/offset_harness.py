@@ -1,4 +1,4 @@
-"""The part of a broker that knows offsets, on a store, behind a real server; and what real tools asked of one."""
+"""The offsets of a broker on a store behind a real server, and captured requests of real tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _opaques = itertools.count(1)
 
 
 class OffsetBroker:
-    """Store and offsets, with the processors that tell of them. ``tool`` is somebody who asks."""
+    """Store and offsets with their processors. ``tool`` is a connected client."""
 
     tool: Client
 
@@ -96,13 +96,13 @@ async def offset_broker(store: dict[str, Any] | None = None, **settings: Any) ->
 
 def exchanges(scenario: str, *codes: int) -> Iterator[tuple[Captured, Captured]]:
     """The requests with these codes and the answers that a real broker gave."""
-    asked: dict[tuple[int, bool, int], Captured] = {}
+    requests: dict[tuple[int, bool, int], Captured] = {}
     for frame in captured(scenario):
         key = frame.connection, frame.to_server, frame.header["opaque"]
         if not frame.is_response:
-            asked[key] = frame
+            requests[key] = frame
             continue
-        request = asked.pop((key[0], not key[1], key[2]), None)
+        request = requests.pop((key[0], not key[1], key[2]), None)
         if request is not None and request.code in codes:
             yield request, frame
 

@@ -1,4 +1,4 @@
-"""What consumers that pop say to a broker, and the time that has to pass for messages to come back."""
+"""Requests of POP consumers, and a clock to let invisible times pass."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class Popper(Talker):
             ),
         )
 
-    async def gets(self, *args: Any, **said: Any) -> list[Got]:
-        """What a pop brings."""
-        answer = await self.pops(*args, **said)
-        topic = args[0] if args else said.get("topic", TOPIC)
-        group = args[1] if len(args) > 1 else said.get("group", CONSUMERS)
+    async def gets(self, *args: Any, **given: Any) -> list[Got]:
+        """The messages of a pop."""
+        answer = await self.pops(*args, **given)
+        topic = args[0] if args else given.get("topic", TOPIC)
+        group = args[1] if len(args) > 1 else given.get("group", CONSUMERS)
         return got_by(answer, topic, group)
 
     async def acks(self, got: Got, **fields: object) -> Command:
@@ -114,11 +114,11 @@ class Popper(Talker):
         body = BatchAckMessageRequestBody(broker_name, [batch]).encode()
         return await self.asks(RequestCode.BATCH_ACK_MESSAGE, body)
 
-    async def fills(self, *bodies: str, topic: str = TOPIC, **said: Any) -> None:
+    async def fills(self, *bodies: str, topic: str = TOPIC, **given: Any) -> None:
         """Send messages, each ``body`` or ``body:tag``."""
         for message in bodies:
             body, _, tag = message.partition(":")
-            await self.stores(body.encode(), topic=topic, properties={"TAGS": tag, "KEYS": body}, **said)
+            await self.stores(body.encode(), topic=topic, properties={"TAGS": tag, "KEYS": body}, **given)
 
 
 def pop_fields(
@@ -223,10 +223,10 @@ class PopEnds:
 async def popping(
     disk: Disk | None = None, clock: ManualClock | None = None, **settings: object
 ) -> AsyncIterator[PopEnds]:
-    """``settings`` have Java's keys. Messages that came again are looked at last, unless told otherwise."""
+    """``settings`` have Java's keys. By default retries are read last."""
     clock = clock or ManualClock(T0)
-    asked: dict[str, Any] = {"popFromRetryProbability": 0, "reviveInterval": 10**9, **settings}
-    async with running_broker(disk, clock, **asked) as broker, popper_of(broker) as client:
+    configured: dict[str, Any] = {"popFromRetryProbability": 0, "reviveInterval": 10**9, **settings}
+    async with running_broker(disk, clock, **configured) as broker, popper_of(broker) as client:
         yield PopEnds(broker, client, clock)
 
 

@@ -1,4 +1,4 @@
-"""What producers and consumers say to a broker, in as few words as a test wants to say it in."""
+"""Requests of producers and consumers, with defaults for what a test does not care about."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def send_request(
     **fields: object,
 ) -> Command:
     """A send as clients make it; ``fields`` are named as in the first version."""
-    said: dict[str, object] = {
+    given: dict[str, object] = {
         "producerGroup": PRODUCERS,
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -81,8 +81,8 @@ def send_request(
         **fields,
     }
     if code != RequestCode.SEND_MESSAGE:
-        said = {SEND_NAMES[name]: value for name, value in said.items()}
-    return _command(code, as_text(said), body, oneway=oneway, binary=binary, version=version)
+        given = {SEND_NAMES[name]: value for name, value in given.items()}
+    return _command(code, as_text(given), body, oneway=oneway, binary=binary, version=version)
 
 
 def pull_request(
@@ -100,7 +100,7 @@ def pull_request(
     **fields: object,
 ) -> Command:
     """A pull that carries its subscription, as those of clients other than Java's do. It waits if ``hold_ms``."""
-    said: dict[str, object] = {
+    given: dict[str, object] = {
         "consumerGroup": group,
         "topic": topic,
         "queueId": queue_id,
@@ -113,7 +113,7 @@ def pull_request(
         "subVersion": 0,
         **fields,
     }
-    return _command(code, as_text(said), None, binary=binary)
+    return _command(code, as_text(given), None, binary=binary)
 
 
 def _command(
@@ -144,31 +144,31 @@ class Talker(BrokerPeer):
         return await self.answer_to(self.posts(request))
 
     def posts(self, request: Command) -> int:
-        """Send a request; its opaque, by which the answer is asked for later."""
+        """Send a request; its opaque, by which the answer is fetched later."""
         self.send(request.encode())
         return request.opaque
 
-    async def sends(self, *args: Any, **said: Any) -> Command:
+    async def sends(self, *args: Any, **given: Any) -> Command:
         """The answer to a send, whatever it is."""
-        return await self.says(send_request(*args, **said))
+        return await self.says(send_request(*args, **given))
 
-    async def stores(self, *args: Any, **said: Any) -> Command:
+    async def stores(self, *args: Any, **given: Any) -> Command:
         """The answer to a send that has to be taken."""
-        answer = await self.sends(*args, **said)
+        answer = await self.sends(*args, **given)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return answer
 
-    async def pulls(self, *args: Any, **said: Any) -> Command:
-        return await self.says(pull_request(*args, **said))
+    async def pulls(self, *args: Any, **given: Any) -> Command:
+        return await self.says(pull_request(*args, **given))
 
-    async def sends_back(self, offset: int, group: str = CONSUMERS, level: int = 0, **said: Any) -> Command:
-        version = said.pop("version", CURRENT_VERSION)
-        fields = as_text({"offset": offset, "group": group, "delayLevel": level, **said})
+    async def sends_back(self, offset: int, group: str = CONSUMERS, level: int = 0, **given: Any) -> Command:
+        version = given.pop("version", CURRENT_VERSION)
+        fields = as_text({"offset": offset, "group": group, "delayLevel": level, **given})
         return await self.says(_command(RequestCode.CONSUMER_SEND_MSG_BACK, fields, None, version=version))
 
-    async def subscribes(self, *said: SubscriptionData, group: str = CONSUMERS, **more: Any) -> None:
-        """Send the heartbeat of a consumer; of the test's topic and everything in it if nothing else is said."""
-        data = consumer(group, *(said or (subscription(TOPIC),)), **more)
+    async def subscribes(self, *given: SubscriptionData, group: str = CONSUMERS, **more: Any) -> None:
+        """Send the heartbeat of a consumer; by default of the whole test topic."""
+        data = consumer(group, *(given or (subscription(TOPIC),)), **more)
         answer = await self.asks(RequestCode.HEART_BEAT, heartbeat("client@1", data).encode())
         assert answer.code == ResponseCode.SUCCESS, answer.remark
 

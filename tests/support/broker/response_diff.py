@@ -45,7 +45,7 @@ _JAVA_ERROR = re.compile(r"^(java|org\.apache)\.[\w.]+(Exception|Error)\b")
 
 
 def differences(exchange: Exchange, kept: set[int]) -> Iterator[str]:
-    """What is not the same, in words. ``kept`` are the places in the log that are the same."""
+    """The differences in words. ``kept`` are the log offsets that are the same."""
     theirs, ours = exchange.theirs, exchange.ours
     if theirs is None:
         return

@@ -1,4 +1,4 @@
-"""A store with messages that wait for their time, and the service that enters and delivers them when told to."""
+"""A store with messages that wait for their time, and the service that enters and delivers them on request."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Timers:
     def send(
         self, name: str, value: object, body: bytes = b"hello", queue_id: int = 2, topic: str = TOPIC, **more: str
     ) -> bool:
-        """What a sender does with a message for a time; False if it did not have to wait."""
+        """Defer and store a timer message; False if it was due already."""
         properties = encode({"KEYS": "k", "TAGS": "TagA", "UNIQ_KEY": body.decode(), name: str(value), **more})
-        parked = self.service.defer(properties, topic, queue_id)
-        topic, queue_id, properties = parked or (topic, queue_id, properties)
+        deferred = self.service.defer(properties, topic, queue_id)
+        topic, queue_id, properties = deferred or (topic, queue_id, properties)
         self.store.append(StoredMessage(topic, queue_id, body, properties))
-        return parked is not None
+        return deferred is not None
 
     def send_in(self, seconds: float, body: bytes = b"hello", **more: str) -> bool:
         time = self.clock.now_ms() + round(seconds * SECOND)
@@ -95,7 +95,7 @@ class Timers:
         return self.look()
 
     @property
-    def parked(self) -> list[Record]:
+    def deferred(self) -> list[Record]:
         return read_all(self.store, TIMER_TOPIC)
 
     @property

@@ -1,4 +1,4 @@
-"""A producer of transactions that says exactly what a test wants, and a broker that checks when it is told to."""
+"""A scripted producer of transactions, and a broker that checks them on request."""
 
 from __future__ import annotations
 
@@ -67,30 +67,32 @@ class TransactionPeer(Talker):
         answer = await self.asks(RequestCode.HEART_BEAT, body)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
 
-    async def prepares(self, body: bytes = b"hello", properties: dict[str, str] | None = None, **said: Any) -> Half:
+    async def prepares(
+        self, body: bytes = b"hello", properties: dict[str, str] | None = None, **given: Any
+    ) -> Half:
         """Send a half message, which has to be taken."""
         key = f"K{next(_numbers)}"
         own = {"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP, "WAIT": "true", **(properties or {})}
-        said = {"bornTimestamp": said.pop("born", T0), "producerGroup": own["PGROUP"], "sysFlag": 4, **said}
-        answer = await self.stores(body, properties=own, **said)
+        given = {"bornTimestamp": given.pop("born", T0), "producerGroup": own["PGROUP"], "sysFlag": 4, **given}
+        answer = await self.stores(body, properties=own, **given)
         assert answer.ext_fields["transactionId"] == key
         physical = decode_offset_id(answer.ext_fields["msgId"])[1]
         return Half(key, int(answer.ext_fields["queueOffset"]), physical, own["PGROUP"])
 
-    async def ends(self, half: Half, how: int = COMMIT, **said: object) -> Command:
+    async def ends(self, half: Half, how: int = COMMIT, **given: object) -> Command:
         """The answer to an end, which clients other than Go's do not ask for."""
-        return await self.asks(RequestCode.END_TRANSACTION, **end_fields(half, how, **said))
+        return await self.asks(RequestCode.END_TRANSACTION, **end_fields(half, how, **given))
 
-    async def ends_quietly(self, half: Half, how: int = COMMIT, **said: object) -> None:
+    async def ends_quietly(self, half: Half, how: int = COMMIT, **given: object) -> None:
         """End as Java's clients do, and wait until the broker has done it."""
-        fields = as_text(end_fields(half, how, **said))
+        fields = as_text(end_fields(half, how, **given))
         opaque = 1 << 29 | next(_numbers)
         self.send(Command(RequestCode.END_TRANSACTION, opaque, ONEWAY, ext_fields=fields).encode())
         await self.catch_up()
         assert opaque not in self.answers
 
     async def questioned(self) -> Half:
-        """What the broker asked about next."""
+        """The half message of the broker's next check."""
         question = await self.asked(RequestCode.CHECK_TRANSACTION_STATE)
         assert question.is_oneway
         fields = question.ext_fields
@@ -102,12 +104,12 @@ class TransactionPeer(Talker):
         return Half(fields["msgId"], int(fields["tranStateTableOffset"]), physical, GROUP, record, from_check=True)
 
     async def questions(self) -> int:
-        """How often it was asked until now."""
+        """The number of checks until now."""
         await self.catch_up()
         return sum(request.code == RequestCode.CHECK_TRANSACTION_STATE for request in self.requests)
 
 
-def end_fields(half: Half, how: int, **said: object) -> dict[str, object]:
+def end_fields(half: Half, how: int, **given: object) -> dict[str, object]:
     return {
         "topic": HALF if half.from_check else TOPIC,
         "producerGroup": half.group,
@@ -117,7 +119,7 @@ def end_fields(half: Half, how: int, **said: object) -> dict[str, object]:
         "fromTransactionCheck": half.from_check,
         "msgId": half.key,
         "transactionId": half.key,
-        **said,
+        **given,
     }
 
 
@@ -139,7 +141,7 @@ class Scene:
         return [record.body for record in stored(self.broker, topic, queue_id)]
 
     def progress(self) -> tuple[int, int]:
-        """How far half and op messages are dealt with, as is kept."""
+        """The persisted offsets of half and op messages."""
         query = self.broker.offsets.query
         return query(READER, HALF, 0), query(READER, OPS, 0)
 

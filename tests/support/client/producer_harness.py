@@ -11,7 +11,7 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.message.flags import ONEWAY
 from orbitmq.testing import MemoryDisk
-from support.nameserver_harness import Said
+from support.nameserver_harness import RegisterRequest
 from support.remoting_harness import HOST, RawPeer, serving
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ HANG_UP = -2
 
 
 class PeerBroker:
-    """A broker that says what it is told to say: ``codes`` are its next answers, then it stores everything."""
+    """A scripted broker: ``codes`` are its next answers, then it stores everything."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -105,8 +105,8 @@ async def running_names() -> AsyncIterator[NameServer]:
 async def register(peer: RawPeer, name: str, address: str, *topics: TopicConfig, counter: int = 1) -> None:
     """Tell a name server of a broker, for as long as the peer stays."""
     # A broker that names one topic only is taken for one that tells of a change.
-    said = Said(name=name, address=address, topics=(*topics, name), counter=counter)
-    answer = await peer.ask(said.request().encode())
+    registration = RegisterRequest(name=name, address=address, topics=(*topics, name), counter=counter)
+    answer = await peer.ask(registration.request().encode())
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 

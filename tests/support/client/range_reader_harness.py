@@ -15,7 +15,7 @@ from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.message.record import encode_record, iter_records
 from support.client.instance_harness import instance_of
 from support.client.producer_harness import running_names
-from support.nameserver_harness import Said
+from support.nameserver_harness import RegisterRequest
 from support.remoting_harness import HOST, RawPeer, serving
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ async def replicas(count: int = 1) -> AsyncIterator[tuple[str, list[PulledBroker
             broker = PulledBroker(number)
             broker.server = await stack.enter_async_context(serving({RequestCode.PULL_MESSAGE: broker.answer}))
             link = await stack.enter_async_context(RawPeer.connected(names._server))
-            said = Said(name="broker-a", id=number, address=broker.address, topics=(TOPIC, "broker-a"))
+            said = RegisterRequest(name="broker-a", id=number, address=broker.address, topics=(TOPIC, "broker-a"))
             answer = await link.ask(said.request().encode())
             assert answer.code == ResponseCode.SUCCESS, answer.remark
             brokers.append(broker)

@@ -13,7 +13,7 @@ from orbitmq import native
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.command.frame import FrameParser
 from orbitmq.testing import MemoryDisk
-from support.broker.broker_harness import NOBODYS, running_broker
+from support.broker.broker_harness import UNKNOWN_CODE, running_broker
 from support.remoting_harness import HOST, eventually
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Flushed(list[bytes]):
 async def talk_until_flushed(broker: Broker, chunks: Flushed) -> bytes:
     """What a broker answers: the frames in the order of their opaques, for which answers wait is not told."""
     reader, writer = await asyncio.open_connection(HOST, broker.port)
-    for chunk in (*chunks, Command(NOBODYS, LAST).encode()):
+    for chunk in (*chunks, Command(UNKNOWN_CODE, LAST).encode()):
         writer.write(chunk)
         await asyncio.sleep(0)
     parser, answers = FrameParser(), list[Command]()

@@ -1,4 +1,4 @@
-"""What tests of the archive start and look at: the job as a process of its own, and what an archive holds."""
+"""Harness of the archive tests: the job as a process of its own, and the contents of an archive."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def counts_by_spark(spark: SparkSession, directory: str | os.PathLike[str]) -> t
     return found[0], found[1], found[2]
 
 
-def files_that_nobody_names(directory: Path) -> list[str]:
+def files_without_a_segment(directory: Path) -> list[str]:
     """Parquet files that belong to no segment."""
     named = {file.path for file in Archive.existing(str(directory)).archived_files()}
     found = {str(path.relative_to(directory)) for path in directory.rglob("*.parquet")}

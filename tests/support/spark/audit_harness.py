@@ -1,4 +1,4 @@
-"""What audits are tested with: messages with ids and times of one's choice, archives with holes, a browser."""
+"""Harness of the audit tests: messages with ids and times of one's choice, archives with holes, a browser."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Planter:
 
     def send(self, unique_id: str, *, born_ms: int | None = None, body: str = "body", **properties: str) -> int:
         """Store a message with an id of one's own; returns its offset."""
-        said = {"UNIQ_KEY": unique_id, "WAIT": "true", **properties}
+        given = {"UNIQ_KEY": unique_id, "WAIT": "true", **properties}
         request = send_request(
-            body.encode(), self.topic, said, bornTimestamp=now_ms() if born_ms is None else born_ms
+            body.encode(), self.topic, given, bornTimestamp=now_ms() if born_ms is None else born_ms
         )
         answer = self._cluster.run(self._cluster.instance.call(self._address, request, 10.0))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -84,8 +84,8 @@ class Planter:
     def _noted(self) -> set[int]:
         found: set[int] = set()
         for queue, ends in self._cluster.bounds([TRANSACTION_OP_TOPIC])[TRANSACTION_OP_TOPIC].items():
-            for piece in self._cluster.read(QueueRange(queue, ends.min, ends.max)):
-                for record in iter_records(piece.body):
+            for chunk in self._cluster.read(QueueRange(queue, ends.min, ends.max)):
+                for record in iter_records(chunk.body):
                     found.update(int(text) for text in record.body.decode().split(",") if text)
         return found
 
@@ -128,7 +128,7 @@ def rows_of(spark: Any, report: Path, table: str) -> list[dict[str, Any]]:
 
 
 def browse(page: Path, home: Path, *options: str) -> str:
-    """Open a page in a real browser that shows it to nobody; what that prints."""
+    """The output of a headless browser for a page."""
     assert BROWSER is not None
     profile = home / "profile"
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]

@@ -1,4 +1,4 @@
-"""What tests of the migration start and fill: the job as a process, and topics of Kafka."""
+"""Harness of the migration tests: the job as a process, and topics of Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the replay make and start: archives of a few messages without a broker, the job as a process."""
+"""Harness of the replay tests: archives of a few messages without a broker, and the job as a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of Spark start beside their session: a server, a cluster of Spark's own, and programs that use it."""
+"""Harness of the Spark tests: a server, a standalone cluster, and programs that use it."""
 
 from __future__ import annotations
 

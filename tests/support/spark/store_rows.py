@@ -39,7 +39,7 @@ _TYPES: dict[str, DataType] = {
 
 
 def struct_of(ddl: str) -> StructType:
-    """What Spark makes of a schema in words; only Spark's JVM can take any such text."""
+    """The schema that Spark parses from text; only Spark's JVM accepts any such text."""
     fields = [part.strip().split(" ", 1) for part in ddl.split(", ")]
     return StructType([StructField(name, _TYPES[kind]) for name, kind in fields])
 

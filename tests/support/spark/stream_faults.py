@@ -134,8 +134,8 @@ class Driver:
         self._process = PeerProcess("driver", self._command, home=self._home, environment=self._environment)
 
     @property
-    def said(self) -> str:
-        """What it has said since it was started last."""
+    def output(self) -> str:
+        """Its output since its last start."""
         return self._log.read_bytes()[self._logged :].decode("utf-8", "replace")
 
     def wait_for(self, condition: Callable[[], object], what: str) -> None:
@@ -146,8 +146,8 @@ class Driver:
 
         def is_so() -> object:
             if not self.running:
-                assert not re.search(r"\borbitmq\.\S+Error", self.said), self.said
-                log.warning("the driver has ended by itself: %s", self.said[-2000:])
+                assert not re.search(r"\borbitmq\.\S+Error", self.output), self.output
+                log.warning("the driver has ended by itself: %s", self.output[-2000:])
                 self.wait_until_alone()
                 self.start()
             return condition()

@@ -47,7 +47,7 @@ class Copies:
         return started
 
     def batches(self) -> list[int]:
-        """How many batches each query has finished."""
+        """The number of finished batches of each query."""
         return [1 + max(map(int, _names(checkpoint / "commits")), default=-1) for checkpoint in self._checkpoints]
 
     # What came of it
@@ -72,6 +72,6 @@ def _names(folder: Path) -> list[str]:
 
 
 def differences(original: DataFrame, copy: DataFrame, columns: list[str]) -> tuple[int, int]:
-    """How many rows of the original are missing in the copy, and how many of the copy are too many."""
+    """The numbers of rows that the copy lacks, and that it has in excess."""
     left, right = original.select(*columns), copy.select(*columns)
     return left.exceptAll(right).count(), right.exceptAll(left).count()

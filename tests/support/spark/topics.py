@@ -88,7 +88,7 @@ class Topics:
             pass
 
     def given_out(self, broker: str = "broker-a") -> int:
-        """How many messages a broker has given to anybody."""
+        """The number of messages that a broker has delivered."""
         return self._cluster._look(lambda: self._cluster._cluster.broker(broker).stats.gets.nums)
 
     def committed(self, group: str) -> dict[int, int]:
@@ -141,7 +141,7 @@ def batch(topics: Topics, of: StructType | None = None, **given: str) -> TopicBa
 
 
 def rows(reader: TopicBatchReader | TopicStreamReader, partitions: Any = None) -> list[tuple[Any, ...]]:
-    """What tasks read, each with a copy of the reader as Spark sends it to them."""
+    """The rows of the tasks, each with a pickled copy of the reader, as in Spark."""
     found: list[tuple[Any, ...]] = []
     for partition in reader.partitions() if partitions is None else partitions:  # type: ignore[call-arg]
         task, part = pickle.loads(pickle.dumps((reader, partition)))
@@ -161,7 +161,7 @@ def numbered(start: int, end: int) -> list[str]:
 
 
 class Query:
-    """What Spark does with a reader: batch after batch, offsets as text, and all of it again after a crash."""
+    """A stream as Spark runs it: batch after batch, offsets as text, and all of it again after a crash."""
 
     def __init__(self, reader: TopicStreamReader, log: list[str] | None = None) -> None:
         self.reader = reader
@@ -172,7 +172,7 @@ class Query:
         return self.log[-1] if self.log else json.dumps(self.reader.initialOffset())
 
     def plan(self, limit: Any = None) -> bool:
-        """Whether there is another batch."""
+        """True if there is another batch."""
         start = self.start()
         limit = limit or self.reader.getDefaultReadLimit()
         end = json.dumps(self.reader.latestOffset(json.loads(start), limit))

@@ -50,11 +50,11 @@ def report() -> ClientReport:
     )
 
 
-def test_what_a_load_is_told_and_what_it_reports_are_read() -> None:
-    told = '{"mode": "send-sync", "address": "a:1", "topic": "T", "group": "G", "seconds": 3, "threads": 2}'
-    assert read_task(told) == Task("send-sync", "a:1", "T", "G", 3, threads=2)
-    said = b'{"messages": 10, "seconds": 0.5, "processor_seconds": 0.25, "p50_us": 100, "p99_us": 900}\n'
-    assert read_finding(said) == Finding(10, 0.5, 0.25, p50_us=100, p99_us=900)
+def test_the_task_and_the_report_of_a_load_are_read() -> None:
+    reported = '{"mode": "send-sync", "address": "a:1", "topic": "T", "group": "G", "seconds": 3, "threads": 2}'
+    assert read_task(reported) == Task("send-sync", "a:1", "T", "G", 3, threads=2)
+    message = b'{"messages": 10, "seconds": 0.5, "processor_seconds": 0.25, "p50_us": 100, "p99_us": 900}\n'
+    assert read_finding(message) == Finding(10, 0.5, 0.25, p50_us=100, p99_us=900)
 
 
 def test_a_report_of_a_load_becomes_rates_and_costs() -> None:

@@ -1,4 +1,4 @@
-"""What the benchmark suite makes of what it sees over the life of a broker. No server is started here."""
+"""Figures of the benchmark suite over the life of a broker, without a server."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_round_is_drawn_with_its_log_files() -> None:
 
 
 @pytest.mark.parametrize("looks", [1, 2, 100])
-def test_memory_early_and_late_is_told_of_however_few_looks(looks: int) -> None:
+def test_memory_early_and_late_is_reported_of_however_few_looks(looks: int) -> None:
     found = growth([Resident(500.0, 100.0 + number) for number in range(looks)])
     assert found[OWN_EARLY] <= found[OWN] <= 100 + looks
 
@@ -134,5 +134,5 @@ def test_a_store_that_was_dropped_is_read_from_the_disk(tmp_path: Path) -> None:
             process.kill()
     if left:
         pytest.skip("this file system keeps its files in memory")
-    # Somebody else may have had a part of it read, but hardly half.
+    # Another process may have read a part of it, but hardly half.
     assert reads.bytes > SIZE // 2

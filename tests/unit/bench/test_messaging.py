@@ -64,7 +64,7 @@ def test_messages_of_one_millisecond_have_a_rate() -> None:
     assert fired(at_once, Watched(0.0)).values[RATE] == 10_000
 
 
-def test_sends_meanwhile_are_told_by_their_worst() -> None:
+def test_the_slowest_send_meanwhile_is_reported() -> None:
     sends = [0.001] * 98 + [0.005, 0.2]
     sample = fired(READ, Watched(0.04, sends))
     assert (sample.values[PROBE_P99], sample.values[PROBE_MAX]) == (200, 200)
@@ -76,14 +76,14 @@ def test_a_message_that_came_early_is_a_failure() -> None:
     assert fired(early, Watched(0.0)).failures == 3
 
 
-def test_how_late_messages_came_is_told_in_milliseconds() -> None:
+def test_how_late_messages_came_is_reported_in_milliseconds() -> None:
     assert lateness(READ) == {LATE_P50: 50, LATE_P99: 99, LATE_MAX: 100}
 
 
 def test_what_the_raw_load_says_of_messages_that_came_is_read() -> None:
-    said = {"messages": 1, "requests": 1, "failures": 0, "seconds": 1, "p50_us": 1, "p99_us": 1, "p999_us": 1}
-    said |= {"max_us": 1, "late_p50_us": 7, "early": 2, "first_ms": 3, "last_ms": 4}
-    found = finding(json.dumps(said).encode())
+    message = {"messages": 1, "requests": 1, "failures": 0, "seconds": 1, "p50_us": 1, "p99_us": 1, "p999_us": 1}
+    message |= {"max_us": 1, "late_p50_us": 7, "early": 2, "first_ms": 3, "last_ms": 4}
+    found = finding(json.dumps(message).encode())
     assert (found.late_p50_us, found.late_p99_us, found.early, found.first_ms, found.last_ms) == (7, 0, 2, 3, 4)
 
 

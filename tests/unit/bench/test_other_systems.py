@@ -1,4 +1,4 @@
-"""The suite's other systems: what is said to Kafka, how RabbitMQ is kept to itself, and which loads there are.
+"""The suite's other systems: requests to Kafka, the isolation of RabbitMQ, and which loads there are.
 
 No server is started here.
 """
@@ -26,7 +26,7 @@ from bench.suite.others import LOADS, PROTOCOLS, OtherSystems  # noqa: E402
 from bench.suite.scenario import System  # noqa: E402
 
 
-def test_a_topic_of_kafka_is_asked_for_with_its_partitions() -> None:
+def test_a_topic_of_kafka_is_requested_with_its_partitions() -> None:
     assert kafka.create_topic("Tü", 8) == (
         b"\0\0\0\x01\0\x03T\xc3\xbc\0\0\0\x08\0\x01\0\0\0\0\0\0\0\0\0\0\x75\x30\0"
     )
@@ -46,11 +46,11 @@ def test_every_partition_says_whether_it_has_a_leader() -> None:
     assert kafka.errors(b"\0\0\0\x01\0\x01T\0\0\0\x02" + partitions) == [0, 6]
 
 
-def test_rabbitmq_is_said_to_be_missing_in_one_sentence(tmp_path: Path) -> None:
-    said = rabbitmq.unavailable_at(tmp_path / "rabbitmq-server", os.defpath)
-    assert said is not None
-    assert "apt-get install rabbitmq-server" in said
-    assert "\n" not in said
+def test_rabbitmq_is_reported_to_be_missing_in_one_sentence(tmp_path: Path) -> None:
+    message = rabbitmq.unavailable_at(tmp_path / "rabbitmq-server", os.defpath)
+    assert message is not None
+    assert "apt-get install rabbitmq-server" in message
+    assert "\n" not in message
 
 
 def test_rabbitmq_without_erlang_is_missing_too(tmp_path: Path) -> None:
@@ -63,11 +63,11 @@ def test_rabbitmq_without_erlang_is_missing_too(tmp_path: Path) -> None:
 
 
 def test_rabbitmq_keeps_to_its_folder_and_to_this_machine(tmp_path: Path) -> None:
-    told = rabbitmq.surroundings(tmp_path, 4000, 4001)
-    files = {name: value for name, value in told.items() if name.endswith(("_FILE", "_BASE")) or name == "HOME"}
+    printed = rabbitmq.surroundings(tmp_path, 4000, 4001)
+    files = {name: value for name, value in printed.items() if name.endswith(("_FILE", "_BASE")) or name == "HOME"}
     assert len(files) == 8
     assert all(Path(value).is_relative_to(tmp_path) for value in files.values())
-    assert told["ERL_EPMD_ADDRESS"] == "127.0.0.1"
+    assert printed["ERL_EPMD_ADDRESS"] == "127.0.0.1"
     assert "listeners.tcp.default = 127.0.0.1:4002" in rabbitmq.configuration(4002)
 
 

@@ -49,18 +49,18 @@ def report() -> ServerReport:
 
 
 def test_what_the_raw_load_prints_is_read() -> None:
-    said = (
+    message = (
         b'{"messages":10,"requests":11,"failures":1,"failure":"code 2: busy","seconds":0.5,'
         b'"p50_us":100,"p99_us":200,"p999_us":300,"max_us":400}\n'
     )
-    found = finding(said)
+    found = finding(message)
     assert (found.messages, found.failures, found.failure) == (10, 1, "code 2: busy")
     assert (found.p50_us, found.p99_us, found.p999_us) == (100, 200, 300)
 
 
 def test_a_raw_load_without_failures_says_nothing_of_them() -> None:
-    said = b'{"messages":1,"requests":1,"failures":0,"seconds":1,"p50_us":1,"p99_us":1,"p999_us":1,"max_us":1}\n'
-    assert finding(said).failure == ""
+    message = b'{"messages":1,"requests":1,"failures":0,"seconds":1,"p50_us":1,"p99_us":1,"p999_us":1,"max_us":1}\n'
+    assert finding(message).failure == ""
 
 
 def test_lines_of_apaches_producer_are_read_and_others_passed_over() -> None:

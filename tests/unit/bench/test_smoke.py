@@ -65,7 +65,7 @@ def test_the_list_names_every_scenario() -> None:
         "clean-open",
         "memory",
         "queues",
-        "parked",
+        "deferred",
         "protocol",
         "timers",
     } == set(names)

@@ -17,15 +17,15 @@ sys.path.append(str(PROJECT))
 from bench.figures import Size
 from bench.spark.command import BODIES, CPU, LOG, ROWS, _sample
 from bench.spark.driver import Driver
-from bench.spark.loads import LOADS, PLANS, Load, asked
+from bench.spark.loads import LOADS, PLANS, Load, request_of
 from bench.spark.systems import Answer
 from bench.spark.usage import session_seconds
 
 
 @pytest.mark.parametrize("is_kafka", [False, True])
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
-def test_a_driver_takes_what_it_is_asked(load: Load, is_kafka: bool) -> None:
-    request = asked(load, PLANS[Size.QUICK], number=0, is_kafka=is_kafka, store="/store")
+def test_a_driver_accepts_its_requests(load: Load, is_kafka: bool) -> None:
+    request = request_of(load, PLANS[Size.QUICK], number=0, is_kafka=is_kafka, store="/store")
     verb = getattr(Driver, request.pop("do"))
     inspect.signature(verb).bind(None, **request)
 

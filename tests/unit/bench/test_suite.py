@@ -50,7 +50,7 @@ SAMPLES = {
 }
 
 
-class Taking:
+class FakeServer:
     """Something that takes turns, and writes down when."""
 
     def __init__(self, name: str, log: list[str]) -> None:
@@ -65,25 +65,25 @@ class Taking:
 
 
 class Measured:
-    """A scenario that finds what it is given, or fails as it is told."""
+    """A scenario that finds what it is given, or fails on request."""
 
     name = "measured"
     systems = frozenset({System.ORBITMQ, System.APACHE})
 
     def __init__(self, found: Found | Exception, space: int = 0) -> None:
         self.space = space
-        self.asked: list[Bench] = []
+        self.runs: list[Bench] = []
         self._found = found
 
     def run(self, bench: Bench) -> Found:
-        self.asked.append(bench)
+        self.runs.append(bench)
         if isinstance(self._found, Exception):
             raise self._found
         return self._found
 
 
 def silent(_what: str) -> None:
-    """Nobody wants to know how far a test is."""
+    """Progress is not printed."""
 
 
 def bench(root: Path, *systems: System, size: Size = Size.QUICK) -> Bench:
@@ -122,7 +122,7 @@ def test_a_usual_run_has_medians_of_five_rounds_or_more() -> None:
     assert PLANS[Size.FULL].rounds >= 5
 
 
-def test_every_system_can_be_asked_whether_it_can_be_had() -> None:
+def test_every_system_reports_whether_it_is_available() -> None:
     assert set(UNAVAILABLE) == set(System)
     assert [system.title for system in System] == ["OrbitMQ", "Apache RocketMQ", "Kafka", "RabbitMQ"]
 
@@ -140,26 +140,26 @@ def test_cells_are_grouped_in_their_order_and_large_ones_stand_alone(tmp_path: P
     assert len(found) > 1
 
 
-def test_everyone_goes_first_in_turn_and_nobody_is_left_out() -> None:
-    servers = [Taking(name, []) for name in "abc"]
+def test_every_server_goes_first_in_turn() -> None:
+    servers = [FakeServer(name, []) for name in "abc"]
     orders = ["".join(server.name for server in in_order(servers, number)) for number in range(6)]
     assert sorted(order[0] for order in orders[:3]) == sorted(order[0] for order in orders[3:]) == ["a", "b", "c"]
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
-    assert len(set(orders)) == 6, "somebody always follows the same one"
+    assert len(set(orders)) == 6, "a server always follows the same one"
     assert in_order(servers[:0], 3) == []
 
 
 def test_two_that_take_turns_swap_places_in_every_round() -> None:
-    servers = [Taking(name, []) for name in "ab"]
+    servers = [FakeServer(name, []) for name in "ab"]
     firsts = [in_order(servers, number)[0].name for number in range(WARM_UP, 6)]
     assert all(one != next_one for one, next_one in itertools.pairwise(firsts))
 
 
 def test_the_first_round_does_not_count_and_only_one_runs_at_a_time(tmp_path: Path) -> None:
     log: list[str] = []
-    servers = [Taking(name, log) for name in "ab"]
+    servers = [FakeServer(name, log) for name in "ab"]
 
-    def measure(server: Taking, number: int) -> Sample:
+    def measure(server: FakeServer, number: int) -> Sample:
         log.append(f"{server.name} measured")
         return Sample({RATE: float(number)})
 
@@ -177,12 +177,12 @@ def test_the_first_round_does_not_count_and_only_one_runs_at_a_time(tmp_path: Pa
 def test_loads_that_are_held_against_each_other_are_measured_in_the_same_rounds_in_turns() -> None:
     seen: list[tuple[str, int]] = []
 
-    def case(name: str) -> Case[Taking]:
-        def measure(_server: Taking, number: int) -> Sample:
+    def case(name: str) -> Case[FakeServer]:
+        def measure(_server: FakeServer, number: int) -> Sample:
             seen.append((name, number))
             return Sample({RATE: 1.0})
 
-        return Case([Taking("a", [])], measure)
+        return Case([FakeServer("a", [])], measure)
 
     found = interleave_all({"one": case("one"), "two": case("two")}, 2, silent)
     assert seen == [("one", -1), ("two", -1), ("one", 0), ("two", 0), ("two", 1), ("one", 1)]
@@ -275,7 +275,7 @@ def test_plots_are_drawn_and_named_in_the_report(tmp_path: Path) -> None:
 def test_a_scenario_gets_the_systems_it_can_be_run_on(tmp_path: Path) -> None:
     scenario, made = Measured(Found({})), report()
     run_scenario(scenario, bench(tmp_path), made)
-    assert scenario.asked[0].systems == [System.ORBITMQ, System.APACHE]
+    assert scenario.runs[0].systems == [System.ORBITMQ, System.APACHE]
     assert list(made.found) == ["measured"]
 
 
@@ -291,7 +291,7 @@ def test_a_scenario_without_its_systems_or_its_disk_is_left_out_by_name(tmp_path
     scenario, made = Measured(Found({}), space=1 << 60), report()
     run_scenario(scenario, bench(tmp_path, System.KAFKA), made)
     run_scenario(scenario, bench(tmp_path), made)
-    assert scenario.asked == []
+    assert scenario.runs == []
     assert made.skipped[0] == "measured: it is none for Kafka"
     assert "GiB" in made.skipped[1]
 
@@ -307,7 +307,7 @@ def test_a_system_that_cannot_be_had_is_named_with_the_reason(monkeypatch: pytes
     assert made.skipped == ["Apache RocketMQ: no Java here", "Kafka: it could not be fetched"]
 
 
-def test_what_was_found_is_kept_when_a_run_is_told_to_end() -> None:
+def test_what_was_found_is_kept_when_a_run_is_reported_to_end() -> None:
     found = Found({})
 
     def measure() -> None:
@@ -317,7 +317,7 @@ def test_what_was_found_is_kept_when_a_run_is_told_to_end() -> None:
     with keeping(found):
         measure()
     assert list(found.samples) == ["one"]
-    assert found.skipped == ["the rest: the run was told to end"]
+    assert found.skipped == ["the rest: the run was stopped"]
 
 
 def test_sends_of_several_shapes_have_names_that_tell_them_apart() -> None:
@@ -335,20 +335,20 @@ def test_an_echo_is_a_frame_as_large_as_the_answer_to_a_send() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--only", "nothing"), "no scenario is called nothing"),
         (("--quick", "--full"), "quick or full"),
-        (("--dir", "/no/such/folder"), "is no directory"),
+        (("--dir", "/no/such/folder"), "is not a directory"),
         (("--out", "/dev/null/out"), "cannot be made"),
         (("--system", "activemq"), "activemq"),
     ],
 )
-def test_what_the_command_cannot_do_is_refused(arguments: tuple[str, ...], said: str) -> None:
+def test_what_the_command_cannot_do_is_refused(arguments: tuple[str, ...], message: str) -> None:
     command = (sys.executable, "-m", "bench", "suite", *arguments)
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert refused.returncode == 2
-    assert said in refused.stderr
+    assert message in refused.stderr
 
 
 def test_the_command_lists_its_scenarios() -> None:

@@ -53,7 +53,7 @@ async def test_every_request_is_answered_as_apache_answers_it(scenario: str) -> 
     assert {name for name in excepted if not found[name]} == set(), "these are the same by now"
     assert lived.unwanted == []
     # What the broker tells its clients unasked: that their group has changed, and what it wants to know of them.
-    assert Counter(lived.told_here) == Counter(lived.told_there)
+    assert Counter(lived.notified_here) == Counter(lived.notified_there)
     ours, theirs = (
         [next(iter_records(one.body or b"")) for one in questions]
         for questions in (lived.questions_here, lived.questions_there)

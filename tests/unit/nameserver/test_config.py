@@ -1,4 +1,4 @@
-"""Settings and key-value entries: read, shown, changed at runtime, and on disk before they count."""
+"""Settings and key-value entries: read, listed, changed at runtime, and on disk before they count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbitmq.protocol.bodies import KVTable
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.store import DiskFaultError, StoreError
 from orbitmq.testing import MemoryDisk
-from support.nameserver_harness import QuietServer, Said, run_here
+from support.nameserver_harness import QuietServer, RegisterRequest, run_here
 
 PATH = "/ns/kvConfig.json"
 
@@ -69,7 +69,7 @@ def test_settings_are_read_back_as_they_were_written() -> None:
     assert unknown == []
 
 
-def test_all_settings_are_shown_in_the_order_of_their_keys() -> None:
+def test_all_settings_are_listed_in_the_order_of_their_keys() -> None:
     body = QuietServer(listen_port=9877).ask(RequestCode.GET_NAMESRV_CONFIG).body
     lines = (body or b"").decode().splitlines()
     assert "listenPort=9877" in lines
@@ -203,7 +203,7 @@ async def test_a_file_that_cannot_be_read_keeps_a_name_server_from_starting() ->
 
 def test_the_order_of_a_topic_is_only_that_of_its_namespace() -> None:
     server = QuietServer(order_message_enable=True)
-    server.register(Said())
+    server.register(RegisterRequest())
     put(server, "NS", "TopicA", "x")
     route = server.route("TopicA")
     assert route is not None

@@ -18,7 +18,7 @@ from orbitmq.protocol.bodies import (
 )
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.message.crc import body_crc
-from support.nameserver_harness import QuietServer, Said, Wire
+from support.nameserver_harness import QuietServer, RegisterRequest, Wire
 
 if TYPE_CHECKING:
     from orbitmq.protocol.command.command import Command
@@ -27,21 +27,21 @@ ACTING: dict[str, object] = {"enableActingMaster": True}
 OLD: dict[str, object] = {"enableActingMaster": None}
 
 
-def master(name: str = "broker-a", **more: object) -> Said:
-    return Said(name, **more)  # type: ignore[arg-type]
+def master(name: str = "broker-a", **more: object) -> RegisterRequest:
+    return RegisterRequest(name, **more)  # type: ignore[arg-type]
 
 
-def slave(name: str = "broker-a", broker_id: int = 1, **more: object) -> Said:
-    return Said(name, broker_id, **more)  # type: ignore[arg-type]
+def slave(name: str = "broker-a", broker_id: int = 1, **more: object) -> RegisterRequest:
+    return RegisterRequest(name, broker_id, **more)  # type: ignore[arg-type]
 
 
-def unregister(server: QuietServer, said: Said) -> Command:
+def unregister(server: QuietServer, registration: RegisterRequest) -> Command:
     return server.ask(
         RequestCode.UNREGISTER_BROKER,
-        brokerName=said.name,
-        brokerAddr=said.address,
-        clusterName=said.cluster,
-        brokerId=said.id,
+        brokerName=registration.name,
+        brokerAddr=registration.address,
+        clusterName=registration.cluster,
+        brokerId=registration.id,
     )
 
 
@@ -129,20 +129,20 @@ def test_filter_servers_are_part_of_routes_until_they_are_gone() -> None:
 
 
 def refused_registrations() -> dict[str, tuple[Command, str]]:
-    said = master(address="other:10911")
-    wrong_json = said.request()
+    registration = master(address="other:10911")
+    wrong_json = registration.request()
     wrong_json.body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"perm":'
     wrong_json.ext_fields["bodyCrc32"] = "0"
-    negative = Said(address="other:10911", topics=["TopicA", TopicConfig("Bad", -1, 8)])
+    negative = RegisterRequest(address="other:10911", topics=["TopicA", TopicConfig("Bad", -1, 8)])
     return {
-        "wrong crc": (Said(address="other:10911", fields={"bodyCrc32": 5}).request(), "crc32 not match"),
+        "wrong crc": (RegisterRequest(address="other:10911", fields={"bodyCrc32": 5}).request(), "crc32 not match"),
         "no json": (wrong_json, "JSON"),
-        "no zlib": (Said(address="other:10911", fields={"compressed": True}).request(), "zlib"),
-        "no address": (Said(address="other:10911", fields={"brokerAddr": None}).request(), "brokerAddr"),
-        "no port": (Said(address="other:10911", fields={"brokerAddr": "other"}).request(), "host:port"),
-        "no id": (Said(address="other:10911", fields={"brokerId": "first"}).request(), "brokerId"),
-        "empty name": (Said(address="other:10911", fields={"brokerName": ""}).request(), "brokerName"),
-        "long zone": (Said(address="other:10911", fields={"__ZONE_NAME": "z" * 2000}).request(), "zone"),
+        "no zlib": (RegisterRequest(address="other:10911", fields={"compressed": True}).request(), "zlib"),
+        "no address": (RegisterRequest(address="other:10911", fields={"brokerAddr": None}).request(), "brokerAddr"),
+        "no port": (RegisterRequest(address="other:10911", fields={"brokerAddr": "other"}).request(), "host:port"),
+        "no id": (RegisterRequest(address="other:10911", fields={"brokerId": "first"}).request(), "brokerId"),
+        "empty name": (RegisterRequest(address="other:10911", fields={"brokerName": ""}).request(), "brokerName"),
+        "long zone": (RegisterRequest(address="other:10911", fields={"__ZONE_NAME": "z" * 2000}).request(), "zone"),
         "negative queues": (negative.request(), "Bad"),
     }
 
@@ -403,14 +403,14 @@ def test_a_broker_that_came_back_does_not_go_with_its_old_connection() -> None:
 # Static topics
 
 
-def static(name: str, counter: int = 1) -> Said:
+def static(name: str, counter: int = 1) -> RegisterRequest:
     info = TopicQueueMappingInfo("Static", total_queues=4, bname=name, epoch=1, curr_id_map={0: 0, 1: 1})
     wrapper = TopicConfigAndMappingSerializeWrapper(
         topic_config_table={"Static": TopicConfig("Static", 2, 2), "TopicA": TopicConfig("TopicA")},
         data_version=DataVersion(counter, 0, 1),
         topic_queue_mapping_info_map={"Static": info},
     )
-    return Said(name, body=RegisterBrokerBody(wrapper))
+    return RegisterRequest(name, body=RegisterBrokerBody(wrapper))
 
 
 def test_the_route_of_a_static_topic_carries_its_mapping() -> None:
@@ -488,11 +488,11 @@ def test_filter_servers_over_the_limit_are_refused() -> None:
 
 def test_names_over_the_limit_are_refused() -> None:
     server = QuietServer()
-    for said in (
+    for registration in (
         master("n" * 2000),
         master(topics=["TopicA", "t" * 2000]),
         master(cluster="c" * 2000),
         master(filter_servers=["f" * 2000]),
     ):
-        assert server.register(said).code == ResponseCode.SYSTEM_ERROR
+        assert server.register(registration).code == ResponseCode.SYSTEM_ERROR
     assert server.table.brokers == {}

@@ -1,7 +1,7 @@
-"""What clients, brokers and tools asked Apache's name server is asked again here, and answered the same.
+"""Captured requests to Apache's name server are sent again here, and answered the same.
 
-The captured scenarios are pieces of the lives of two name servers, in the order of ``LIVES``. Both lives are lived
-again, and where something happened between two scenarios that nobody captured (a broker started, a topic was
+The captured scenarios are from the lives of two name servers, in the order of ``LIVES``. Both lives are played
+again, and where something happened between two scenarios that was not captured (a broker started, a topic was
 created) the broker registers it, as it did then.
 """
 
@@ -69,8 +69,8 @@ class Exchange:
 
 @functools.cache
 def exchanges(scenario: str) -> tuple[Exchange, ...]:
-    """What went to the name server, in order."""
-    asked: dict[tuple[int, int], tuple[int, Command]] = {}
+    """The requests to the name server, in order."""
+    requests: dict[tuple[int, int], tuple[int, Command]] = {}
     answers: dict[int, Command] = {}
     with gzip.open(DIRECTORY / f"{scenario}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for number, text in enumerate(lines, 1):
@@ -80,12 +80,12 @@ def exchanges(scenario: str) -> tuple[Exchange, ...]:
             (command,) = decoded(base64.b64decode(record["frame_b64"]))
             key = record["conn"], command.opaque
             if not command.is_response:
-                asked[key] = number, command
-            elif key in asked:
-                answers[asked[key][0]] = command
+                requests[key] = number, command
+            elif key in requests:
+                answers[requests[key][0]] = command
     return tuple(
         Exchange(scenario, number, connection, request, answers.get(number))
-        for (connection, _), (number, request) in sorted(asked.items(), key=lambda one: one[1][0])
+        for (connection, _), (number, request) in sorted(requests.items(), key=lambda one: one[1][0])
     )
 
 
@@ -165,13 +165,13 @@ def test_every_request_is_answered_as_apache_answers_it(life: tuple[str, ...], s
         if theirs is None or str(exchange) in TAKEN_HERE | SEEN_HERE:
             assert ours.code == ResponseCode.SUCCESS
             continue
-        said = f"{exchange}: {exchange.request}"
-        assert ours.code == theirs.code, said
-        assert ours.ext_fields == theirs.ext_fields, said
+        message = f"{exchange}: {exchange.request}"
+        assert ours.code == theirs.code, message
+        assert ours.ext_fields == theirs.ext_fields, message
         assert (ours.language, ours.version, ours.flag) == (theirs.language, theirs.version, theirs.flag)
-        assert ours.remark == (None if str(exchange) in REMARKED_THERE else theirs.remark), said
+        assert ours.remark == (None if str(exchange) in REMARKED_THERE else theirs.remark), message
         assert _comparable(exchange.request.code, ours.body) == _comparable(exchange.request.code, theirs.body), (
-            said
+            message
         )
 
 

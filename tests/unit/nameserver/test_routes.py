@@ -12,7 +12,7 @@ from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.fastjson import loads
 from orbitmq.protocol.message.flags import RESPONSE
 from orbitmq.remoting.processor import success_with
-from support.nameserver_harness import QuietServer, Said
+from support.nameserver_harness import QuietServer, RegisterRequest
 
 ACTING: dict[str, object] = {"enableActingMaster": True}
 MEMBERS = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
@@ -28,7 +28,7 @@ def body_for(server: QuietServer, version: int, **fields: str) -> bytes:
 
 def test_new_clients_get_standard_json_and_old_ones_unquoted_broker_ids() -> None:
     server = QuietServer()
-    server.register(Said())
+    server.register(RegisterRequest())
     for _ in range(2):
         assert b'{"0":"broker-a-0:10911"}' in body_for(server, 401)
         assert b'{0:"broker-a-0:10911"}' in body_for(server, 400)
@@ -48,7 +48,7 @@ def test_the_ready_made_answer_is_that_of_a_command(serialize_type: SerializeTyp
 @pytest.mark.parametrize("serialize_type", SerializeType)
 def test_an_answer_has_the_kind_of_header_that_its_request_had(serialize_type: SerializeType) -> None:
     server = QuietServer()
-    server.register(Said())
+    server.register(RegisterRequest())
     for topic in ("TopicA", "Nowhere"):
         request = Command(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, 9, ext_fields={"topic": topic}, serialize_type=serialize_type
@@ -66,7 +66,7 @@ def test_a_topic_that_is_nowhere_is_not_found() -> None:
 
 def test_unknown_topics_are_not_cached() -> None:
     server = QuietServer()
-    server.register(Said())
+    server.register(RegisterRequest())
     for number in range(50):
         server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=f"Nowhere{number}")
     server.route("TopicA")
@@ -75,15 +75,15 @@ def test_unknown_topics_are_not_cached() -> None:
 
 def test_a_route_is_encoded_once_until_it_changes() -> None:
     server = QuietServer()
-    server.register(Said())
-    server.register(Said("broker-b"))
+    server.register(RegisterRequest())
+    server.register(RegisterRequest("broker-b"))
     encoded = body_for(server, 513)
     kept = server.server._answers._standard["TopicA"]
-    server.register(Said())
-    server.register(Said(topics=["TopicB"], counter=2))
+    server.register(RegisterRequest())
+    server.register(RegisterRequest(topics=["TopicB"], counter=2))
     server.clock.advance(5)
     assert server.server._answers._standard["TopicA"] is kept, "nothing of this has to do with the topic"
-    server.register(Said(topics=[TopicConfig("TopicA", 1, 1)], counter=3))
+    server.register(RegisterRequest(topics=[TopicConfig("TopicA", 1, 1)], counter=3))
     assert body_for(server, 513) != encoded
 
 
@@ -91,12 +91,12 @@ def test_every_change_of_brokers_shows_in_routes_at_once() -> None:
     server = QuietServer()
     seen = []
     for change in (
-        lambda: server.register(Said()),
-        lambda: server.register(Said("broker-b")),
-        lambda: server.register(Said(id=1)),
-        lambda: server.register(Said(filter_servers=["f:1"])),
-        lambda: server.register(Said(filter_servers=["f:1"], fields={"__ZONE_NAME": "z1"})),
-        lambda: server.register(Said(filter_servers=["f:1"], fields={"__ZONE_NAME": "z1", **ACTING})),
+        lambda: server.register(RegisterRequest()),
+        lambda: server.register(RegisterRequest("broker-b")),
+        lambda: server.register(RegisterRequest(id=1)),
+        lambda: server.register(RegisterRequest(filter_servers=["f:1"])),
+        lambda: server.register(RegisterRequest(filter_servers=["f:1"], fields={"__ZONE_NAME": "z1"})),
+        lambda: server.register(RegisterRequest(filter_servers=["f:1"], fields={"__ZONE_NAME": "z1", **ACTING})),
         lambda: server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-b"),
         lambda: server.wait(1_000_000),
     ):
@@ -111,7 +111,7 @@ def test_every_change_of_brokers_shows_in_routes_at_once() -> None:
 
 def test_ordered_topics_carry_their_order_if_so_configured() -> None:
     server = QuietServer(order_message_enable=True)
-    server.register(Said())
+    server.register(RegisterRequest())
     assert server.route("TopicA") == server.route("TopicA")
     server.ask(RequestCode.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="TopicA", value="broker-a:4")
     route = server.route("TopicA")
@@ -125,7 +125,7 @@ def test_ordered_topics_carry_their_order_if_so_configured() -> None:
 
 def test_routes_carry_no_order_by_default() -> None:
     server = QuietServer()
-    server.register(Said())
+    server.register(RegisterRequest())
     server.ask(RequestCode.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="TopicA", value="broker-a:4")
     route = server.route("TopicA")
     assert route is not None
@@ -139,8 +139,8 @@ def test_routes_carry_no_order_by_default() -> None:
 # Zones
 
 
-def zoned(zone: str | None, name: str, broker_id: int = 0) -> Said:
-    return Said(name, broker_id, fields={"__ZONE_NAME": zone}, filter_servers=[f"{name}-filter:1"])
+def zoned(zone: str | None, name: str, broker_id: int = 0) -> RegisterRequest:
+    return RegisterRequest(name, broker_id, fields={"__ZONE_NAME": zone}, filter_servers=[f"{name}-filter:1"])
 
 
 def test_who_asks_from_a_zone_sees_its_brokers_and_those_without_a_master() -> None:
@@ -180,12 +180,12 @@ def test_a_topic_that_is_nowhere_is_not_found_in_a_zone_either() -> None:
 
 def test_the_smallest_slave_stands_in_for_a_lost_master() -> None:
     server = QuietServer(support_acting_master=True)
-    for said in (
-        Said(fields=ACTING, topics=["TopicA", MEMBERS]),
-        Said(id=2, fields=ACTING),
-        Said(id=3, fields=ACTING),
+    for registration in (
+        RegisterRequest(fields=ACTING, topics=["TopicA", MEMBERS]),
+        RegisterRequest(id=2, fields=ACTING),
+        RegisterRequest(id=3, fields=ACTING),
     ):
-        server.register(said)
+        server.register(registration)
     assert server.addresses("TopicA")["broker-a"][0] == "broker-a-0:10911"
     server.ask(
         RequestCode.UNREGISTER_BROKER,
@@ -203,12 +203,12 @@ def test_the_smallest_slave_stands_in_for_a_lost_master() -> None:
 
 def test_no_slave_acts_as_master_if_unsupported_or_the_topic_is_writable() -> None:
     unsupported = QuietServer()
-    unsupported.register(Said(id=1, fields=ACTING))
+    unsupported.register(RegisterRequest(id=1, fields=ACTING))
     assert unsupported.addresses("TopicA") == {"broker-a": {1: "broker-a-1:10911"}}
     supported = QuietServer(support_acting_master=True)
-    supported.register(Said(id=1))
+    supported.register(RegisterRequest(id=1))
     assert supported.addresses("TopicA") == {"broker-a": {1: "broker-a-1:10911"}}
-    supported.register(Said(id=1, fields=ACTING))
+    supported.register(RegisterRequest(id=1, fields=ACTING))
     supported.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a")
     assert supported.addresses("TopicA") == {"broker-a": {1: "broker-a-1:10911"}}
 
@@ -219,7 +219,7 @@ def test_no_slave_acts_as_master_if_unsupported_or_the_topic_is_writable() -> No
 def test_a_name_server_may_wait_for_brokers_before_it_answers() -> None:
     server = QuietServer(need_wait_for_service=True, wait_seconds_for_service=45)
     server.server._started_ms = server.clock.now_ms()
-    server.register(Said())
+    server.register(RegisterRequest())
     answer = server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TopicA")
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "name server not ready")
     server.clock.advance(45_000)

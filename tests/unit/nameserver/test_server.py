@@ -13,7 +13,7 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.message.flags import ONEWAY
 from orbitmq.remoting import ListenError
 from orbitmq.testing import MemoryDisk
-from support.nameserver_harness import Said
+from support.nameserver_harness import RegisterRequest
 from support.remoting_harness import HOST, RawPeer, eventually, on_each_loop, request, serving
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ async def clusters_seen_by(peer: RawPeer) -> ClusterInfo:
 async def test_it_answers_in_the_order_of_the_requests() -> None:
     async with running() as server, RawPeer.connected(server._server) as peer:
         codes = (RequestCode.GET_NAMESRV_CONFIG, RequestCode.GET_ROUTEINFO_BY_TOPIC, 7777)
-        peer.send(Said().request().encode(), *(request(code, 10 + at) for at, code in enumerate(codes)))
+        peer.send(RegisterRequest().request().encode(), *(request(code, 10 + at) for at, code in enumerate(codes)))
         answers = [await peer.receive() for _ in range(4)]
         assert [answer.opaque for answer in answers] == [3, 10, 11, 12]
         assert [answer.code for answer in answers] == [0, 0, 17, 3]
@@ -61,7 +61,7 @@ async def test_a_broker_that_is_killed_is_gone_at_once() -> None:
         RawPeer.connected(server._server) as client,
     ):
         async with RawPeer.connected(server._server) as broker:
-            assert (await broker.ask(Said().request().encode())).code == ResponseCode.SUCCESS
+            assert (await broker.ask(RegisterRequest().request().encode())).code == ResponseCode.SUCCESS
             assert (await clusters_seen_by(client)).broker_addr_table
             broker.hang_up()
             await eventually(lambda: not server.table.brokers)
@@ -71,7 +71,7 @@ async def test_a_broker_that_is_killed_is_gone_at_once() -> None:
 @on_each_loop
 async def test_a_silent_broker_is_forgotten_and_its_connection_closed() -> None:
     async with running(**QUICKLY) as server, RawPeer.connected(server._server) as broker:
-        await broker.ask(Said(fields={"heartbeatTimeoutMillis": 1}).request().encode())
+        await broker.ask(RegisterRequest(fields={"heartbeatTimeoutMillis": 1}).request().encode())
         await eventually(lambda: not server.table.brokers)
         assert await broker.rest() == b""
 
@@ -79,8 +79,8 @@ async def test_a_silent_broker_is_forgotten_and_its_connection_closed() -> None:
 @on_each_loop
 async def test_a_connection_that_another_broker_uses_stays_open() -> None:
     async with running(**QUICKLY) as server, RawPeer.connected(server._server) as brokers:
-        await brokers.ask(Said("broker-b").request().encode())
-        await brokers.ask(Said("broker-a", fields={"heartbeatTimeoutMillis": 1}).request().encode())
+        await brokers.ask(RegisterRequest("broker-b").request().encode())
+        await brokers.ask(RegisterRequest("broker-a", fields={"heartbeatTimeoutMillis": 1}).request().encode())
         await eventually(lambda: len(server.table.brokers) == 1)
         assert set((await clusters_seen_by(brokers)).broker_addr_table) == {"broker-b"}
 
@@ -104,14 +104,16 @@ class Member:
         self.address = ""
         self.notices: list[dict[str, str]] = []
 
-    def heard(self, _: Connection, header: Header, _body: bytes, _type: int) -> bytes:
+    def notified(self, _: Connection, header: Header, _body: bytes, _type: int) -> bytes:
         assert header[2] & ONEWAY
         self.notices.append(header[6])
         return b""
 
-    def said(self) -> bytes:
-        said = Said(id=self.id, address=self.address, fields={"enableActingMaster": True, "haServerAddr": "ha:1"})
-        return said.request().encode()
+    def register_frame(self) -> bytes:
+        registration = RegisterRequest(
+            id=self.id, address=self.address, fields={"enableActingMaster": True, "haServerAddr": "ha:1"}
+        )
+        return registration.request().encode()
 
 
 @contextlib.asynccontextmanager
@@ -120,7 +122,7 @@ async def members(*ids: int) -> AsyncIterator[list[Member]]:
     async with contextlib.AsyncExitStack() as stack:
         for member in group:
             server = await stack.enter_async_context(
-                serving({RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: member.heard})
+                serving({RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: member.notified})
             )
             member.address = f"{HOST}:{server.ports[0]}"
         yield group
@@ -133,11 +135,11 @@ async def test_a_group_hears_of_a_new_smallest_id_and_of_its_loss() -> None:
         members(0, 1, 2) as (master, first, second),
         RawPeer.connected(server._server) as slaves,
     ):
-        await slaves.ask(second.said())
-        await slaves.ask(first.said())
+        await slaves.ask(second.register_frame())
+        await slaves.ask(first.register_frame())
         await eventually(lambda: second.notices)
         async with RawPeer.connected(server._server) as connection:
-            await connection.ask(master.said())
+            await connection.ask(master.register_frame())
             await eventually(lambda: len(second.notices) == 2 and first.notices)
             connection.hang_up()
             await eventually(lambda: len(second.notices) == 3 and len(first.notices) == 2)
@@ -155,8 +157,8 @@ async def test_notifications_are_off_by_default() -> None:
         members(0, 1) as (master, slave),
         RawPeer.connected(server._server) as peer,
     ):
-        await peer.ask(slave.said())
-        await peer.ask(master.said())
+        await peer.ask(slave.register_frame())
+        await peer.ask(master.register_frame())
         assert server._notifications is not None
         assert not server._notifications._sending
         assert slave.notices == []
@@ -170,9 +172,9 @@ async def test_an_unreachable_broker_does_not_delay_notifications_to_others() ->
         RawPeer.connected(server._server) as peer,
     ):
         unreachable.address = f"{HOST}:1"
-        await peer.ask(unreachable.said())
-        await peer.ask(slave.said())
-        await peer.ask(master.said())
+        await peer.ask(unreachable.register_frame())
+        await peer.ask(slave.register_frame())
+        await peer.ask(master.register_frame())
         await eventually(lambda: slave.notices)
         assert server._notifications is not None
         sending = server._notifications._sending
@@ -182,9 +184,9 @@ async def test_an_unreachable_broker_does_not_delay_notifications_to_others() ->
 @on_each_loop
 async def test_stopping_cancels_notifications_in_flight() -> None:
     async with running(notify_min_broker_id_changed=True) as server, RawPeer.connected(server._server) as peer:
-        # Addresses for documentation: nobody answers there, and nobody refuses.
-        await peer.ask(Said(id=1, address="192.0.2.1:10911").request().encode())
-        await peer.ask(Said(id=0, address="192.0.2.2:10911").request().encode())
+        # Addresses for documentation: connections there are neither accepted nor refused.
+        await peer.ask(RegisterRequest(id=1, address="192.0.2.1:10911").request().encode())
+        await peer.ask(RegisterRequest(id=0, address="192.0.2.2:10911").request().encode())
 
 
 @on_each_loop

@@ -13,7 +13,7 @@ from orbitmq.protocol.bodies import (
     TopicRouteData,
 )
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from support.nameserver_harness import QuietServer, Said
+from support.nameserver_harness import QuietServer, RegisterRequest
 
 UNIT, UNIT_SUBSCRIBED = 1, 2
 
@@ -26,8 +26,8 @@ def listed(server: QuietServer, code: RequestCode, **fields: object) -> TopicLis
 
 def two_clusters() -> QuietServer:
     server = QuietServer()
-    server.register(Said("broker-a", cluster="c1", topics=["TopicA", "TopicB"]))
-    server.register(Said("broker-b", cluster="c2", topics=["TopicB", "TopicC"]))
+    server.register(RegisterRequest("broker-a", cluster="c1", topics=["TopicA", "TopicB"]))
+    server.register(RegisterRequest("broker-b", cluster="c2", topics=["TopicB", "TopicC"]))
     return server
 
 
@@ -51,7 +51,9 @@ def test_the_names_of_clusters_and_brokers_are_system_topics() -> None:
 def test_topics_of_units_are_listed_by_their_flags() -> None:
     server = QuietServer()
     flags = {"Plain": 0, "Unit": UNIT, "Subscribed": UNIT_SUBSCRIBED, "Both": UNIT | UNIT_SUBSCRIBED}
-    server.register(Said(topics=[TopicConfig(topic, topic_sys_flag=flag) for topic, flag in flags.items()]))
+    server.register(
+        RegisterRequest(topics=[TopicConfig(topic, topic_sys_flag=flag) for topic, flag in flags.items()])
+    )
     assert listed(server, RequestCode.GET_UNIT_TOPIC_LIST).topic_list == ["Both", "Unit"]
     assert listed(server, RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST).topic_list == ["Both", "Subscribed"]
     assert listed(server, RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST).topic_list == ["Subscribed"]
@@ -76,7 +78,7 @@ def test_lists_can_be_switched_off(code: RequestCode, setting: str) -> None:
 
 def test_the_members_of_a_group_are_listed() -> None:
     server = two_clusters()
-    server.register(Said("broker-a", 1, cluster="c1"))
+    server.register(RegisterRequest("broker-a", 1, cluster="c1"))
 
     def members(name: str) -> dict[int, str]:
         answer = server.ask(RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="c1", brokerName=name)
@@ -100,23 +102,23 @@ def test_write_permission_of_all_topics_of_a_broker_is_wiped_and_restored() -> N
     added = server.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a")
     assert added.ext_fields == {"addTopicCount": "2"}
     assert server.perms("TopicB") == {"broker-a": 6, "broker-b": 6}
-    nobody = server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-x")
-    assert nobody.ext_fields == {"wipeTopicCount": "0"}
+    unknown = server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-x")
+    assert unknown.ext_fields == {"wipeTopicCount": "0"}
 
 
 def test_a_wiped_permission_survives_registrations_that_are_no_news() -> None:
     server = two_clusters()
     server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a")
-    server.register(Said("broker-a", cluster="c1", topics=["TopicA", "TopicB"]))
+    server.register(RegisterRequest("broker-a", cluster="c1", topics=["TopicA", "TopicB"]))
     assert server.perms("TopicA") == {"broker-a": 4}
-    server.register(Said("broker-a", cluster="c1", topics=["TopicA"], counter=2))
+    server.register(RegisterRequest("broker-a", cluster="c1", topics=["TopicA"], counter=2))
     assert server.perms("TopicA") == {"broker-a": 6}
     assert server.perms("TopicB")["broker-a"] == 4
 
 
 def test_a_given_permission_is_to_read_and_write_and_nothing_else() -> None:
     server = QuietServer()
-    server.register(Said(topics=["TopicA", TopicConfig("TBW102", perm=7)]))
+    server.register(RegisterRequest(topics=["TopicA", TopicConfig("TBW102", perm=7)]))
     server.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a")
     assert server.perms("TBW102") == {"broker-a": 6}
 
@@ -138,7 +140,7 @@ def test_a_topic_is_deleted_everywhere_or_in_a_cluster() -> None:
 def test_a_deleted_topic_is_back_when_its_broker_still_names_it() -> None:
     server = two_clusters()
     server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="TopicA")
-    server.register(Said("broker-a", cluster="c1", topics=["TopicA", "TopicB"]))
+    server.register(RegisterRequest("broker-a", cluster="c1", topics=["TopicA", "TopicB"]))
     assert server.addresses("TopicA")
 
 
@@ -168,7 +170,7 @@ def test_a_single_topic_is_registered_up_to_the_first_unknown_broker() -> None:
 
 def test_a_single_topic_that_cannot_be_is_refused() -> None:
     server = QuietServer(NameServerLimits(topics=2))
-    server.register(Said())
+    server.register(RegisterRequest())
     before = server.state()
     assert registered(server, "TopicN", "broker-a") == ResponseCode.SYSTEM_ERROR
     assert registered(server, "TopicA", "broker-a", reads=-1) == ResponseCode.SYSTEM_ERROR

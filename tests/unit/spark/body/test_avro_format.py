@@ -260,7 +260,7 @@ def test_the_schema_may_be_in_a_file(tmp_path: Path) -> None:
     assert decoder.decode(pa.array([body(SMALL, {"a": 7})], pa.binary())).columns[0].to_pylist() == [7]
 
 
-def test_a_record_that_contains_itself_is_read_as_deep_as_asked() -> None:
+def test_a_record_that_contains_itself_is_read_to_the_given_depth() -> None:
     tree = {
         "type": "record",
         "name": "Tree",

@@ -1,4 +1,4 @@
-"""JSON and text in bodies become columns of the types that Spark wants; what cannot be read is marked and told."""
+"""Columns from JSON and text bodies, of the types that Spark expects; unreadable bodies are marked and reported."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read(fields: StructType, *bodies: bytes | None, **options: str) -> Decoded:
 
 
 def value(kind: DataType, text: str, **options: str) -> Any:
-    """What a column of this type holds for a value in a document; ValueError if the document is bad."""
+    """The column value of this type for a value in a document; ValueError if the document is bad."""
     alone = read(struct(a=kind), f'{{"a":{text}}}'.encode(), **options)
     if alone.bad[0]:
         raise ValueError(alone.reason)
@@ -292,7 +292,7 @@ def test_anything_can_be_text(text: str, expected: str) -> None:
     assert value(ArrayType(StringType()), f"[{text}]") == [expected]
 
 
-def test_a_half_of_a_character_in_a_field_nobody_asked_for_does_not_matter() -> None:
+def test_a_half_of_a_character_in_a_field_that_was_not_requested_does_not_matter() -> None:
     assert value(LongType(), '1,"b":"\\ud83d"') == 1
 
 

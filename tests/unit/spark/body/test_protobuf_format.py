@@ -353,7 +353,7 @@ def test_files_may_come_in_any_order(tmp_path: Path) -> None:
         fields_of(options(tmp_path, "shop.A", first))
 
 
-def test_a_message_that_contains_itself_is_read_as_deep_as_asked(tmp_path: Path) -> None:
+def test_a_message_that_contains_itself_is_read_to_the_given_depth(tmp_path: Path) -> None:
     given = options(tmp_path, "shop.Tree", order_file())
     with pytest.raises(OptionError, match=r"the message shop.Tree contains itself: give a schema"):
         fields_of(given)

@@ -44,7 +44,7 @@ def test_there_is_no_segment_of_nothing() -> None:
     assert plan({ONE: 0}, {}, {ONE: 10}, 100) is None
 
 
-def test_a_segment_goes_no_further_than_asked() -> None:
+def test_a_segment_ends_at_its_target() -> None:
     found = plan({ONE: 0}, {ONE: Bounds(0, 50)}, {ONE: 10}, 100)
     assert found is not None
     assert found.ranges == {ONE: (0, 10)}
@@ -71,7 +71,7 @@ def test_a_segment_has_the_fullest_of_very_many_queues(monkeypatch: pytest.Monke
     assert found.ranges == {TWO: (0, 6)}
 
 
-def test_a_queue_that_is_shorter_than_its_archive_has_begun_anew() -> None:
+def test_a_queue_that_is_shorter_than_its_archive_was_recreated() -> None:
     ends, bounds = {ONE: 10, TWO: 10}, {ONE: Bounds(0, 3), TWO: Bounds(0, 10)}
     assert recreated_queues(ends, bounds) == {ONE}
     with pytest.raises(ArchiveError, match="queue 0 of 'orders' on broker-a is archived up to 10 but ends at 3"):
@@ -152,7 +152,7 @@ def test_an_offset_that_is_there_twice_is_a_fault(tmp_path: Path) -> None:
         missing_of({ONE: (0, 2)}, files_of(tmp_path))
 
 
-def test_a_queue_that_nobody_asked_for_is_a_fault(tmp_path: Path) -> None:
+def test_a_queue_that_was_not_requested_is_a_fault(tmp_path: Path) -> None:
     write(tmp_path, "topic=orders/day=2026-11-16/a.parquet", [("broker-a", 0, 0)])
     with pytest.raises(ArchiveError, match="is not part of this segment"):
         missing_of({TWO: (0, 1)}, files_of(tmp_path))
@@ -204,7 +204,7 @@ def test_ranges_lie_end_to_end_or_the_archive_is_damaged(tmp_path: Path, start: 
         archive.ends()
 
 
-def test_a_queue_that_began_anew_ends_where_its_new_part_does(tmp_path: Path) -> None:
+def test_a_queue_that_was_recreated_ends_where_its_new_part_does(tmp_path: Path) -> None:
     archive = made(tmp_path)
     archive.add(segment(1, 0, 10))
     archive.add(segment(2, 0, 3, recreated=frozenset({ONE})))
@@ -242,7 +242,7 @@ def test_an_announcement_that_was_torn_is_forgotten(tmp_path: Path) -> None:
     assert (tmp_path / kept).exists()
 
 
-def test_a_segment_that_somebody_else_has_added_is_not_replaced(tmp_path: Path) -> None:
+def test_a_segment_that_another_process_has_added_is_not_replaced(tmp_path: Path) -> None:
     archive = made(tmp_path)
     archive.add(segment(1, 0, 10))
     with pytest.raises(ArchiveError, match="another process is adding to the archive"):
@@ -259,7 +259,7 @@ def test_only_one_may_add_to_an_archive_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_an_archive_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_an_archive_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="'orbitmq pipeline archive' makes one"):
         Archive.existing(str(tmp_path / "nowhere"))
     with pytest.raises(ArchiveError, match="there can be no archive at"):

@@ -1,4 +1,4 @@
-"""The audit without Spark: what is asked for, what has to be there, and how findings are said and shown."""
+"""The audit without Spark: what is requested, what has to be there, and how findings are reported and rendered."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def empty(check: Check) -> Table:
     return Table(check, 0, 0, [])
 
 
-# What is asked for
+# What is requested
 
 
 def test_an_audit_of_nothing_is_refused() -> None:
@@ -111,7 +111,7 @@ def test_a_topic_is_complete_since_the_latest_beginning_of_a_queue() -> None:
     assert complete_since(plan, read) == {"orders": 5000 + CLOCK_SLACK_MS}
 
 
-def test_of_a_topic_with_a_queue_of_which_all_has_expired_nobody_can_say() -> None:
+def test_a_topic_with_a_fully_expired_queue_has_no_known_start() -> None:
     plan = plan_of(begins={QUEUE: 0, OTHER: 9}, messages={QUEUE: (0, 5), OTHER: (9, 9)})
     assert complete_since(plan, {QUEUE: queue_rows(0, 4, 1000)}) == {}
 
@@ -126,7 +126,7 @@ def test_an_archive_that_ends_before_the_log_begins_does_not() -> None:
     assert complete_since(plan, {QUEUE: queue_rows(0, 19, 1000)}) == {"orders": 1000 + CLOCK_SLACK_MS}
 
 
-def test_what_was_stored_before_the_time_that_is_asked_for_has_not_expired() -> None:
+def test_what_was_stored_before_the_time_that_is_requested_has_not_expired() -> None:
     plan = plan_of(begins={QUEUE: 3}, messages={QUEUE: (7, 20)}, since_ms=900)
     assert complete_since(plan, {QUEUE: queue_rows(7, 19, 1000)}) == {"orders": 0}
 
@@ -189,21 +189,21 @@ def test_a_body_that_is_no_trace_has_no_rows() -> None:
 # Saying
 
 
-def test_a_hole_is_said_with_its_offsets() -> None:
-    said = tables.LOST_CHECK.say(lost_row())
-    assert said == "orders, broker-a queue 0, offsets 3–5: 3 messages not in the archive, 3 in the log"
-    said = tables.LOST_CHECK.say(lost_row(last_offset=3, messages=1, elsewhere=0))
-    assert said == "orders, broker-a queue 0, offset 3: 1 message not in the archive, in neither"
+def test_a_hole_is_reported_with_its_offsets() -> None:
+    reason = tables.LOST_CHECK.say(lost_row())
+    assert reason == "orders, broker-a queue 0, offsets 3–5: 3 messages not in the archive, 3 in the log"
+    reason = tables.LOST_CHECK.say(lost_row(last_offset=3, messages=1, elsewhere=0))
+    assert reason == "orders, broker-a queue 0, offset 3: 1 message not in the archive, in neither"
 
 
-def test_a_message_that_is_nowhere_is_said_by_its_id() -> None:
+def test_a_message_that_is_nowhere_is_reported_by_its_id() -> None:
     row = dict.fromkeys(tables.LOST_CHECK.columns) | {
         "kind": NEVER_STORED, "topic": "orders", "message_id": "ID", "after_time": NOON,
     }  # fmt: skip
     assert tables.LOST_CHECK.say(row) == "orders, ID: sent at 2026-11-16 12:00:00.000, and nowhere"
 
 
-def test_times_of_this_machine_and_of_files_are_told_in_utc() -> None:
+def test_times_of_this_machine_and_of_files_are_reported_in_utc() -> None:
     local = NOON.astimezone().replace(tzinfo=None)
     assert tables.plain({"time": local}, None)["time"] == NOON
     assert tables.plain({"time": NOON.replace(tzinfo=None)})["time"] == NOON

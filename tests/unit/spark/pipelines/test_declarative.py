@@ -1,4 +1,4 @@
-"""What is wrong with a declarative pipeline is found without Spark, with its place."""
+"""Problems of a declarative pipeline are found without Spark, with file and line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_project_is_made_only_where_nothing_is(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("name: shop\n", ":1: 'storage' is missing, or is not text"),
         ("name: shop\nstorage: here\n", ":2: storage is an absolute URI, such as file:///var/lib/pipeline"),
@@ -71,13 +71,13 @@ def test_a_project_is_made_only_where_nothing_is(project: Path) -> None:
         ("name: a\nstorage: file:///x\n", ":1: nothing is defined: there is no table, view or sink"),
     ],
 )
-def test_a_broken_spec_is_told_with_its_line(project: Path, spec: str, said: str) -> None:
+def test_a_broken_spec_is_reported_with_its_line(project: Path, spec: str, message: str) -> None:
     (project / "spark-pipeline.yml").write_text(spec)
-    assert any(found.startswith(f"spark-pipeline.yml{said}") for found in problems(project)), problems(project)
+    assert any(found.startswith(f"spark-pipeline.yml{message}") for found in problems(project)), problems(project)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("def f(:\n", "more.py:1: Python cannot read it: invalid syntax"),
         ("x = 1\nspark.range(3)\n", "more.py:2: AttributeError: 'spark.range' is used outside of the functions"),
@@ -99,12 +99,12 @@ def test_a_broken_spec_is_told_with_its_line(project: Path, spec: str, said: str
         ("raise SystemExit('no')\n", "more.py:1: SystemExit: no"),
     ],
 )
-def test_a_broken_definition_is_told_with_its_line(project: Path, text: str, said: str) -> None:
-    assert any(said in found for found in added(project, text)), problems(project)
+def test_a_broken_definition_is_reported_with_its_line(project: Path, text: str, message: str) -> None:
+    assert any(message in found for found in added(project, text)), problems(project)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("-- it\n\nDROP TABLE a;\n", "more.sql:3: 'DROP TABLE a' defines nothing"),
         ("CREATE MATERIALIZED VIEW customers AS SELECT 1", "more.sql:1: 'customers' is defined twice"),
@@ -122,9 +122,9 @@ def test_a_broken_definition_is_told_with_its_line(project: Path, text: str, sai
         ),
     ],
 )
-def test_broken_sql_is_told_with_its_line(project: Path, text: str, said: str) -> None:
-    assert any(found.startswith(f"transformations/{said}") for found in added(project, text, "more.sql")), problems(
-        project
+def test_broken_sql_is_reported_with_its_line(project: Path, text: str, message: str) -> None:
+    assert any(found.startswith(f"transformations/{message}") for found in added(project, text, "more.sql")), (
+        problems(project)
     )
 
 

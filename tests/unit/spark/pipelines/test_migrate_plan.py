@@ -1,4 +1,4 @@
-"""What a migration is asked for, what its rounds copy and where to, and what is written down of them."""
+"""Plan of a migration: its options, the ranges and targets of its rounds, and their state files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_is_left_begins_where_the_last_round_ended() -> None:
     assert left_of(bounds, {}, "it") == {A0: (0, 10), A1: (5, 8)}
 
 
-def test_messages_that_are_gone_and_queues_that_began_anew_are_told() -> None:
+def test_messages_that_are_gone_and_queues_that_was_recreated_are_reported() -> None:
     with pytest.raises(PipelineError, match="a 0 has lost the messages from 2 to 5"):
         left_of({A0: (5, 10)}, {A0: 2}, "it")
     with pytest.raises(PipelineError, match="a 0 was migrated up to 20 and ends at 10"):
@@ -131,7 +131,7 @@ def test_rounds_are_found_again_as_they_were(tmp_path: Path) -> None:
     assert joined([first, second]) == [Span(A0, 0, 30)]
 
 
-def test_a_round_that_is_damaged_or_missing_is_told(tmp_path: Path) -> None:
+def test_a_round_that_is_damaged_or_missing_is_reported(tmp_path: Path) -> None:
     state = Migration(str(tmp_path), "it")
     state.write(round_of(1, 0, 10))
     state.write(round_of(3, 10, 20))

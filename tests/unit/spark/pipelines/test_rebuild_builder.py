@@ -1,4 +1,4 @@
-"""Queues and index built by tasks are those that the broker writes; what cannot be built is said in a sentence."""
+"""Queues and index built by tasks equal those of the broker; errors are one sentence."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_store_of_apache_is_built_as_by_the_broker_itself(
 
 
 def test_a_body_that_is_a_record_does_not_lead_the_walk_astray(tmp_path: Path) -> None:
-    """A record within a body that knows its own place is taken for one by whoever begins to read before it."""
+    """A record within a body that has its own offset passes for a record to a reader that starts before it."""
     host = bytes([127, 0, 0, 1, 0, 0, 42, 159])
     with open_small(tmp_path / "store") as store:
         for number in range(12):
@@ -167,10 +167,10 @@ def test_a_check_changes_nothing_and_names_what_differs(tmp_path: Path) -> None:
     index.write_bytes(index.read_bytes()[:-1] + b"?")
     checked = rebuilt(tmp_path, CONF, check=True)
     assert not checked.is_good
-    told = checked.facts["first_differences"]
-    assert told[0].startswith(f"consumequeue/{TOPIC}/1/{200:020d}: unit 1 is empty and should be (offset ")
-    assert told[1] == f"consumequeue/{TOPIC}/2/{0:020d} is missing"
-    assert told[2].startswith(f"index/{index.name} differs from byte ")
+    printed = checked.facts["first_differences"]
+    assert printed[0].startswith(f"consumequeue/{TOPIC}/1/{200:020d}: unit 1 is empty and should be (offset ")
+    assert printed[1] == f"consumequeue/{TOPIC}/2/{0:020d} is missing"
+    assert printed[2].startswith(f"index/{index.name} differs from byte ")
     assert checked.facts["differences"] == 3
     assert not (tmp_path / SCRATCH).exists()
 
@@ -260,7 +260,7 @@ def test_a_log_with_a_missing_file_is_refused(tmp_path: Path) -> None:
         ({"to": "file"}, "is a file"),
     ],
 )
-def test_what_does_not_go_together_is_said(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_does_not_go_together_is_reported(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     with open_small(tmp_path / "store") as store:
         send(store, 5)
     (tmp_path / "taken" / "index").mkdir(parents=True)
@@ -345,7 +345,7 @@ def test_bad_input_is_one_sentence_before_spark_starts(arguments: list[str], tmp
     assert "is not a setting of Spark" in ran.err
 
 
-def test_pieces_leave_nothing_out(tmp_path: Path) -> None:
+def test_chunks_cover_the_whole_log(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         send(store, 120, size=100)
     files = LogFiles(LocalDisk(), (str(tmp_path / "commitlog"),), LOG_FILE, writable=False)

@@ -1,4 +1,4 @@
-"""Replays without Spark: what is asked for, what there is of it, who sends it to where, and what is remembered."""
+"""Replays without Spark: what is requested, what there is of it, who sends it to where, and what is remembered."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def archive(tmp_path: Path) -> Archive:
     return Archive(str(tmp_path / "archive"))
 
 
-# What is asked for
+# What is requested
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def archive(tmp_path: Path) -> Archive:
         ({"start_ms": 5, "until_ms": 5}, "nothing was stored from a time until an earlier one"),
     ],
 )
-def test_what_cannot_be_asked_for_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_requested_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         request(**given)
 
@@ -87,8 +87,8 @@ def test_the_same_replay_has_the_same_name_however_fast_it_goes() -> None:
 # What there is of it
 
 
-def found(archive: Archive, asked: ReplayRequest, done: dict[MessageQueue, int] | None = None) -> Any:
-    return counted(archive, parts_of(archive.segments(), asked), asked, done)
+def found(archive: Archive, requests: ReplayRequest, done: dict[MessageQueue, int] | None = None) -> Any:
+    return counted(archive, parts_of(archive.segments(), requests), requests, done)
 
 
 def rows_of(of: dict[MessageQueue, Counted]) -> dict[MessageQueue, int]:
@@ -127,7 +127,7 @@ def test_a_clock_that_went_back_is_noticed_within_a_segment_and_between_two(arch
     assert found(archive, request())[TWO].has_gone_back
 
 
-def test_a_queue_that_began_anew_goes_on_behind_its_first_life(archive: Archive) -> None:
+def test_a_queue_that_was_recreated_goes_on_behind_its_first_life(archive: Archive) -> None:
     add_segment(archive, ONE, [START_MS, START_MS + 1, START_MS + 2])
     add_segment(archive, ONE, [START_MS + 3, START_MS + 4], recreated=True)
     parts = parts_of(archive.segments(), request())
@@ -235,21 +235,21 @@ def test_a_target_that_lost_its_messages_cannot_tell_what_was_written() -> None:
         to_read(state(), {FAR: Bounds(0, 4)})
 
 
-# What is told
+# The summary
 
 
 def test_a_summary_says_how_fast_it_was_and_whether_that_is_enough(archive: Archive) -> None:
     add_segment(archive, ONE, [START_MS, START_MS + 10_000])
     made = plan(found(archive, request()), {ONE: FAR}, {}, 1)
-    told = [[0, 101, 1000, 0.0, 2.0, [0] * 400]]
-    facts = summary_of(request(rate=50.0), state(), made, told).facts
+    reported = [[0, 101, 1000, 0.0, 2.0, [0] * 400]]
+    facts = summary_of(request(rate=50.0), state(), made, reported).facts
     assert (facts["asked_rate"], facts["reached_rate"], facts["kept_up"]) == (50.0, 50.0, True)
-    facts = summary_of(request(rate=100.0), state(), made, told).facts
+    facts = summary_of(request(rate=100.0), state(), made, reported).facts
     assert (facts["reached_rate"], facts["kept_up"]) == (50.0, False)
     assert "reached 50% of the requested rate" in facts["behind"]
-    facts = summary_of(request(pace=5.0), state(), made, told).facts
+    facts = summary_of(request(pace=5.0), state(), made, reported).facts
     assert (facts["asked_pace"], facts["reached_pace"], facts["kept_up"]) == (5.0, 5.0, True)
-    assert "kept_up" not in summary_of(request(), state(), made, told).facts
+    assert "kept_up" not in summary_of(request(), state(), made, reported).facts
 
 
 def test_a_plan_says_how_long_it_takes(archive: Archive) -> None:

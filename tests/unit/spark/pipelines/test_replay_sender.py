@@ -1,4 +1,4 @@
-"""How a sender of a replay makes messages of rows, and hands them on when they are due."""
+"""Sender of a replay: it encodes rows as messages, and sends them when they are due."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Writing:
         return found
 
 
-def test_a_message_says_what_it_repeats_and_keeps_what_it_said() -> None:
+def test_a_replayed_message_names_its_original_and_keeps_its_properties() -> None:
     kept = {"TAGS": "paid", "KEYS": "a  b", "__SHARDINGKEY": "s", "colour": "red"}
     rows = encoder().rows(batch(3, {**kept, "UNIQ_KEY": "old", "DELAY": "3"}), 0)
     chunks = list(chunker().chunks(rows))
@@ -148,8 +148,8 @@ def test_all_is_due_at_once_without_a_rate_or_a_pace() -> None:
     sending.finish()
     assert sending.number == count
     assert writing.bodies == {half: [f"b{number}" for number in range(half, count, 2)] for half in (0, 1)}
-    told = sending.statistics(3).to_pylist()[0]
-    assert (told["sender"], told["sent"], sum(told["lateness"])) == (3, count, 0)
+    reported = sending.statistics(3).to_pylist()[0]
+    assert (reported["sender"], reported["sent"], sum(reported["lateness"])) == (3, count, 0)
 
 
 def test_a_rate_spreads_messages_evenly() -> None:

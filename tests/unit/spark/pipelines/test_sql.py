@@ -61,21 +61,21 @@ class WrongError(Exception):
 
 
 def test_a_sentence_that_spark_cannot_read_is_pointed_at() -> None:
-    said = (
+    message = (
         "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'orders': extra input 'orders'. SQLSTATE: 42601 "
         "(line 2, pos 7)\n\n== SQL ==\n…"
     )
-    error = query_error(WrongError(said, "PARSE_SYNTAX_ERROR"), "select *\n\tform  orders")
+    error = query_error(WrongError(message, "PARSE_SYNTAX_ERROR"), "select *\n\tform  orders")
     assert str(error) == "line 2, column 8: Syntax error at or near 'orders': extra input 'orders'"
     assert error.pointed == "  \tform  orders\n  \t      ^"
 
 
 def test_an_unknown_column_is_pointed_at_and_others_are_proposed() -> None:
-    said = (
+    message = (
         "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `tag` cannot be resolved. Did you mean one of the "
         "following? [`tags`, `body`]. SQLSTATE: 42703; line 1 pos 7;\n'Aggregate [tags#7]\n+- Relation"
     )
-    error = query_error(WrongError(said, "UNRESOLVED_COLUMN.WITH_SUGGESTION"), "select tag from orders")
+    error = query_error(WrongError(message, "UNRESOLVED_COLUMN.WITH_SUGGESTION"), "select tag from orders")
     assert str(error) == (
         "line 1, column 8: A column with name `tag` cannot be resolved. Did you mean one of the following? "
         "[`tags`, `body`]"
@@ -84,8 +84,10 @@ def test_an_unknown_column_is_pointed_at_and_others_are_proposed() -> None:
 
 
 def test_an_expression_that_is_named_is_found_in_the_text() -> None:
-    said = '[MISSING_AGGREGATION] The expression "queue_id" is not aggregated.\nAdd it. SQLSTATE: 42803;\nAggregate'
-    wrong = WrongError(said, "MISSING_AGGREGATION", expression='"queue_id"')
+    message = (
+        '[MISSING_AGGREGATION] The expression "queue_id" is not aggregated.\nAdd it. SQLSTATE: 42803;\nAggregate'
+    )
+    wrong = WrongError(message, "MISSING_AGGREGATION", expression='"queue_id"')
     error = query_error(wrong, "select tags,\n queue_id from orders group by tags")
     assert (error.place, str(error)) == (
         (2, 2),
@@ -95,19 +97,19 @@ def test_an_expression_that_is_named_is_found_in_the_text() -> None:
 
 
 def test_what_goes_wrong_while_it_runs_is_pointed_at() -> None:
-    said = (
+    message = (
         "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL (line 1, position 8) ==\nselect 1/0\n       ^^^"
     )
-    assert query_error(WrongError(said, "DIVIDE_BY_ZERO"), "select 1/0").place == (1, 8)
+    assert query_error(WrongError(message, "DIVIDE_BY_ZERO"), "select 1/0").place == (1, 8)
 
 
 def test_a_place_outside_the_text_is_none() -> None:
-    said = "[X] In a view. SQLSTATE: 1; line 7 pos 3;\n"
-    assert query_error(WrongError(said, "X"), "select 1").place is None
+    message = "[X] In a view. SQLSTATE: 1; line 7 pos 3;\n"
+    assert query_error(WrongError(message, "X"), "select 1").place is None
     assert str(QueryError("no place")) == "no place"
 
 
-def test_the_missing_table_is_told_from_other_mistakes() -> None:
+def test_the_missing_table_is_reported_from_other_mistakes() -> None:
     name = "TABLE_OR_VIEW_NOT_FOUND"
     assert missing_table(WrongError("", name, relationName="`a-``b`")) == "a-`b"
     assert missing_table(WrongError("", name, relationName="`default`.`orders`")) is None
@@ -191,21 +193,21 @@ def test_values_of_spark_become_plain() -> None:
 # The prompt
 
 
-def test_a_script_is_asked_statement_by_statement(
+def test_a_script_is_requested_statement_by_statement(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("\nhelp\n\\d\nselect 1,\n 2; select ';\n';\nselect 3\n"))
-    asked: list[str] = []
-    Prompt(ask=asked.append, show_topics=lambda: asked.append("topics"), words=[]).run()
-    assert asked == ["topics", "select 1,\n 2", "select ';\n'", "select 3"]
+    requests: list[str] = []
+    Prompt(ask=requests.append, show_topics=lambda: requests.append("topics"), words=[]).run()
+    assert requests == ["topics", "select 1,\n 2", "select ';\n'", "select 3"]
     assert "describe TOPIC" in capsys.readouterr().out
 
 
 def test_a_script_ends_at_quit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("select 1;\nquit;\nselect 2;\n"))
-    asked: list[str] = []
-    Prompt(ask=asked.append, show_topics=lambda: None, words=[]).run()
-    assert asked == ["select 1"]
+    requests: list[str] = []
+    Prompt(ask=requests.append, show_topics=lambda: None, words=[]).run()
+    assert requests == ["select 1"]
 
 
 def test_names_are_completed() -> None:
@@ -217,7 +219,7 @@ def test_names_are_completed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--stream",), "need a query"),
         (("select 1", "--once"), "are for --stream"),
@@ -225,13 +227,13 @@ def test_names_are_completed() -> None:
         (("select 1", "--to", "x"), "--to DIR needs a query and --format"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(arguments: tuple[str, ...], said: str) -> None:
+def test_options_that_do_not_go_together_are_refused(arguments: tuple[str, ...], message: str) -> None:
     ran = run("sql", *arguments)
     assert ran.code == 2
-    assert said in " ".join(ran.err.replace("│", " ").split())
+    assert message in " ".join(ran.err.replace("│", " ").split())
 
 
-def test_what_cannot_be_reached_is_said_before_spark_starts(tmp_path: Any) -> None:
+def test_what_cannot_be_reached_is_reported_before_spark_starts(tmp_path: Any) -> None:
     try:
         ran = run("sql", "select 1", "--nameserver", f"127.0.0.1:{free_port()}")
     finally:

@@ -1,4 +1,4 @@
-"""Where an archive ends and brokers go on: every message of a topic comes from one place, and gaps are told."""
+"""Where an archive ends and brokers go on: every message of a topic comes from one place, and gaps are reported."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_what_retention_has_overtaken_comes_from_the_archive() -> None:
     assert (seam.live, seam.warnings()) == ({}, [])
 
 
-def test_a_gap_between_archive_and_brokers_is_told_with_its_offsets() -> None:
+def test_a_gap_between_archive_and_brokers_is_reported_with_its_offsets() -> None:
     seam = seam_of("orders", [segment(1, 0, 100)], {QUEUE: Bounds(150, 200)})
     assert seam.live == {QUEUE: [(150, 200)]}
-    (said,) = seam.warnings()
-    assert said.startswith(
+    (reason,) = seam.warnings()
+    assert reason.startswith(
         "the offsets 100 to 149 of queue 0 of 'orders' on broker-a are neither in the archive nor"
     )
 
@@ -62,13 +62,13 @@ def test_what_is_older_than_the_archive_comes_from_brokers_too() -> None:
     assert seam.layers == [{QUEUE: (10, 50), OTHER: (0, 1)}, {QUEUE: (100, 120)}]
 
 
-def test_a_queue_that_ends_before_its_archive_is_told_of() -> None:
+def test_a_queue_that_ends_before_its_archive_is_reported() -> None:
     seam = seam_of("orders", [segment(1, 0, 100)], {QUEUE: Bounds(0, 20)})
     assert seam.live == {}
     assert "ends at 20 at its broker and at 100 in the archive" in seam.warnings()[0]
 
 
-def test_a_queue_that_began_anew_goes_on_after_its_new_archive() -> None:
+def test_a_queue_that_was_recreated_goes_on_after_its_new_archive() -> None:
     seam = seam_of(
         "orders", [segment(1, 0, 100), segment(2, 0, 10, recreated=frozenset([QUEUE]))], {QUEUE: Bounds(0, 30)}
     )
@@ -106,7 +106,7 @@ def test_a_stream_starts_at_the_end_of_the_archive_and_at_the_oldest_of_new_queu
     assert stream_start(seam_of("orders", [], {QUEUE: Bounds(0, 1)})) == "earliest"
 
 
-def test_an_archive_stays_as_it_was_for_whoever_looked_at_it(tmp_path: Path) -> None:
+def test_an_archive_stays_as_it_was_for_each_caller_that_looked_at_it(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
     archive.make()
     file = ArchivedFile("topic=orders/day=2026-01-01/segment-00000001-0.parquet", "orders", "2026-01-01", 40, 1000)

@@ -81,7 +81,7 @@ def test_all_kinds_of_buffers_are_read(tmp_path: Path) -> None:
         assert batch.column(0).to_pylist() == [b"first", b"second"]
 
 
-def test_following_sizes_stops_where_it_is_told() -> None:
+def test_following_sizes_stops_where_it_is_reported() -> None:
     data = b"".join([record() for _ in range(5)])
     size = len(record())
     assert follow_sizes(data, 0, 3).tolist() == [0, size, 2 * size]
@@ -106,7 +106,7 @@ def test_sizes_are_followed_through_runs_of_records_that_are_alike(alike: int) -
     assert follow_sizes(broken, 0, len(data)).tolist() == expected[:-2]
 
 
-def test_topics_are_told_apart_whatever_their_lengths() -> None:
+def test_topics_are_distinguished_whatever_their_lengths() -> None:
     for topics in (
         [b"A", b"A"],
         [b"A", b"B"],
@@ -122,7 +122,7 @@ def test_topics_are_told_apart_whatever_their_lengths() -> None:
         assert only_topic_of(found) == (topics[0].decode("utf-8", "replace") if is_one else None)
 
 
-def test_hosts_are_told_apart() -> None:
+def test_hosts_are_distinguished() -> None:
     other = bytes([10, 0, 0, 7, 0, 0, 42, 159])
     for hosts in ([HOST, HOST], [HOST, other, HOST]):
         found = Records.of(b"".join([record(born_host=host) for host in hosts]))
@@ -147,7 +147,7 @@ def test_the_messages_of_a_batch_are_rows_of_their_own() -> None:
     assert records.physical_offset.tolist() == [0, 999, 999, 0]
 
 
-def test_only_columns_that_are_asked_for_are_decoded() -> None:
+def test_only_columns_that_are_requested_are_decoded() -> None:
     # The sysFlag lies: reading the body would warn, and the properties are no UTF-8.
     records = Records.of(record(b"not packed", sys_flag=1, properties=b"\xff\x01\xff\x02"))
     batch = to_arrow(records, ["queue_id", "broker"], broker="b")
@@ -186,7 +186,7 @@ def test_tags_and_keys_are_columns_for_filters() -> None:
     assert keys_of(records).to_pylist() == [["k1", "k2"], None, []]
 
 
-def test_many_different_names_in_one_batch_are_told_apart() -> None:
+def test_many_different_names_in_one_batch_are_distinguished() -> None:
     data = b"".join(
         record(properties=b"".join(b"n%d\x01%d\x02" % (number % 50, number) for number in range(at, at + 60)))
         for at in range(40)
@@ -211,7 +211,7 @@ def test_columns_over_two_gibibytes_are_made_in_several_batches(monkeypatch: pyt
     ]
 
 
-def test_pieces_further_apart_than_offsets_reach_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_further_apart_than_offsets_reach_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_slices, "_MAX_OFFSET", 20)
     start, end = np.array([1, 30, 90]), np.array([4, 32, 90])
     data = bytes(range(100))

@@ -1,4 +1,4 @@
-"""A Java for Spark is found where people keep it, and what is missing is said in a sentence."""
+"""A Java for Spark is found where people keep it, and what is missing is reported in a sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def java_in(home: Path, version: str, *, with_release: bool = True) -> str:
-    """A Java that says that it is of a version: in its file, or only when it is asked."""
+    """A Java that says that it is of a version: in its file, or only when it is requests."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
@@ -62,7 +62,7 @@ def test_one_that_is_too_old_is_passed_over(machine: Path, monkeypatch: pytest.M
     assert java.find() == Java(21, found)
 
 
-def test_one_without_a_release_file_is_asked(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_without_a_release_file_is_requested(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = java_in(machine / "jdk", "17.0.15", with_release=False)
     monkeypatch.setenv("JAVA_HOME", home)
     assert java.find() == Java(17, home)
@@ -84,12 +84,12 @@ def test_a_java_home_that_is_not_there_is_none(machine: Path, monkeypatch: pytes
         java.find()
 
 
-def test_what_is_missing_is_said_with_what_to_do(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_reported_with_what_to_do(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", java_in(machine / "old", "11.0.2"))
     with pytest.raises(JavaMissingError) as raised:
         java.find()
-    said = str(raised.value)
-    assert "Java 17 or newer" in said
-    assert f"only Java 11 in {machine / 'old'}" in said
-    assert "apt-get install openjdk-17-jre-headless" in said
-    assert "\n" not in said
+    message = str(raised.value)
+    assert "Java 17 or newer" in message
+    assert f"only Java 11 in {machine / 'old'}" in message
+    assert "apt-get install openjdk-17-jre-headless" in message
+    assert "\n" not in message

@@ -1,4 +1,4 @@
-"""What a session is told before there is one: by people, by Spark's own configuration, and by us."""
+"""Settings of a session from the caller, from Spark's own configuration, and our defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VARIABLES = (
 
 
 @pytest.fixture(autouse=True)
-def nobody_said_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ORBITMQ_SPARK_PYTHON", *VARIABLES):
         monkeypatch.setenv(name, "")  # so that it is put back as it was
         monkeypatch.delenv(name)
@@ -56,14 +56,14 @@ def without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 # What is missing
 
 
-def test_it_is_said_that_pyspark_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_reported_that_pyspark_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     without_pyspark(monkeypatch)
     assert unavailable() == NOT_INSTALLED
     with pytest.raises(SparkSourceError, match="pip install"):
         session()
 
 
-def test_it_is_said_that_java_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_reported_that_java_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     without_java(monkeypatch)
     reason = unavailable()
     assert reason is not None
@@ -75,7 +75,7 @@ def test_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("grpc") is not None, reason="Spark Connect is installed here")
-def test_it_is_said_that_spark_connect_is_missing() -> None:
+def test_it_is_reported_that_spark_connect_is_missing() -> None:
     with pytest.raises(SparkSourceError, match=r"pyspark\[connect\]"):
         session(remote="sc://127.0.0.1:1")
 
@@ -117,7 +117,7 @@ def test_a_cluster_keeps_its_own_ways(master: str) -> None:
 # The master that others name
 
 
-def test_nobody_names_a_master() -> None:
+def test_without_a_master_there_is_none() -> None:
     assert configured_master() is None
 
 
@@ -153,20 +153,20 @@ def test_a_jvm_of_a_cluster_is_reachable() -> None:
     assert "SPARK_LOCAL_IP" not in os.environ
 
 
-def test_what_somebody_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {
+def test_what_was_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = {
         "PYSPARK_PYTHON": "/python",
         "SPARK_LOCAL_IP": "10.0.0.1",
         "SPARK_SUBMIT_OPTS": "-Dlog4j2.configurationFile=mine",
     }
-    for name, value in said.items():
+    for name, value in message.items():
         monkeypatch.setenv(name, value)
     prepare_jvm(is_local=True)
-    assert {name: os.environ[name] for name in said} == said
+    assert {name: os.environ[name] for name in message} == message
     assert "PYSPARK_DRIVER_PYTHON" not in os.environ
 
 
-def test_a_jvm_that_runs_already_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_runs_already_is_reported_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     without_java(monkeypatch)
     prepare_jvm(is_local=True)

@@ -1,4 +1,4 @@
-"""How rows are cut into chunks, where each goes, and by what it is known again."""
+"""Chunks of rows: their limits, their queues, and their ids."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_writers_travel_to_their_tasks() -> None:
         assert vars(copy) == vars(writer)
 
 
-def test_two_writes_are_told_apart_unless_they_are_said_to_be_one() -> None:
+def test_two_writes_are_distinguished_unless_they_are_reported_to_be_one() -> None:
     first, second = (batch_writer(OPTIONS, SCHEMA, False) for _ in range(2))
     assert vars(first)["_write_id"] != vars(second)["_write_id"]
     named = batch_writer(OPTIONS | {"writeId": "nightly"}, SCHEMA, False)

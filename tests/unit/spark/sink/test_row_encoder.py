@@ -20,7 +20,7 @@ MADE_ID = "UNIQ_KEY"
 
 
 def properties_of(batch: pa.RecordBatch, **options: object) -> list[dict[str, str]]:
-    """What messages of these rows say beside their ids."""
+    """The properties of the messages of these rows, without their ids."""
     found = [properties for _, properties in sent(chunks_of(batch, **options))]
     return [{name: value for name, value in each.items() if name != MADE_ID} for each in found]
 
@@ -122,7 +122,7 @@ def test_rows_with_an_id_of_their_own_keep_it() -> None:
     assert [each.get("ORBITMQ_ROW_ID") for each in (first, second, third, last)] == [None] * 3 + [chunk.mark]
 
 
-def test_ids_that_nobody_gave_need_no_mark() -> None:
+def test_generated_ids_need_no_mark() -> None:
     (chunk,) = chunks_of(batch_of(body=bodies(2), unique_id=[None, ""]))
     assert chunk.mark is None
     assert chunk.unique_key == sent([chunk])[1][1][MADE_ID]
@@ -138,7 +138,7 @@ def test_a_delayed_row_is_sent_alone() -> None:
     assert delayed.is_delayed
 
 
-def test_a_delay_may_be_said_in_seconds_or_as_a_time() -> None:
+def test_a_delay_may_be_reported_in_seconds_or_as_a_time() -> None:
     moment = datetime.datetime(2030, 1, 2, 3, 4, 5, 678901, tzinfo=datetime.UTC)
     batch = batch_of(body=bodies(3), delay_seconds=[90, None, None], deliver_at=[None, moment, None])
     assert properties_of(batch) == [{"TIMER_DELAY_SEC": "90"}, {"TIMER_DELIVER_MS": "1893553445678"}, {}]
@@ -146,7 +146,7 @@ def test_a_delay_may_be_said_in_seconds_or_as_a_time() -> None:
     assert properties_of(parts) == [{"TIMER_DELAY_MS": "1500"}, {}]
 
 
-def test_bodies_are_compressed_where_that_is_asked_for() -> None:
+def test_bodies_are_compressed_where_that_is_requested() -> None:
     long = [b"a" * 1000, b"b"]
     (chunk,) = chunks_of(batch_of(body=long), compress="zstd")
     assert [decompress(body, chunk.sys_flag) for body, _ in messages_in(chunk)] == long

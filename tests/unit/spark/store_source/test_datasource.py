@@ -39,7 +39,7 @@ TRANSACTION_BITS = 0xC
 
 
 def expected_rows(name: str) -> dict[str, dict[str, Any]]:
-    """What Apache reads in a store, of messages that are in queues, by their ids."""
+    """The messages in queues of a store, as Apache reads them, by their ids."""
     return {
         row["msgId"]: row
         for row in golden.expected_records(name)
@@ -132,7 +132,7 @@ def test_rolled_back_and_prepared_messages_are_no_rows(tmp_path: Path) -> None:
     assert [(row["body"], row["sys_flag"] & TRANSACTION_BITS) for row in rows] == [(b"0", 0), (b"8", 8)]
 
 
-def test_columns_are_those_asked_for_in_their_order(tmp_path: Path) -> None:
+def test_columns_are_those_requested_in_their_order(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         send(store, 2)
     assert StoreSource({"path": str(tmp_path), "columns": "queue_offset, topic"}).schema() == (

@@ -1,4 +1,4 @@
-"""Offsets as Spark keeps them: one text for one position, and starts that can be told again."""
+"""Offsets as Spark keeps them: one text for one position, and starts that can be resolved again."""
 
 from __future__ import annotations
 

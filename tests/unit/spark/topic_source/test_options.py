@@ -24,7 +24,7 @@ def only(**given: str) -> SourceOptions:
     return SourceOptions.of({"nameserver": "127.0.0.1:9876", **given})
 
 
-def test_what_is_not_said_has_its_default() -> None:
+def test_omitted_options_have_their_defaults() -> None:
     made = options()
     assert (made.nameserver, made.subscribed.topics) == ("127.0.0.1:9876", ("orders",))
     assert (made.fail_on_data_loss, made.include_properties, made.columns) == (True, True, None)
@@ -61,7 +61,7 @@ def test_topics_are_a_list_a_pattern_or_queues() -> None:
     assert not by_broker.wants(MessageQueue("u", "broker-a", 0))
 
 
-def test_the_topic_of_the_sink_is_read_if_nothing_else_is_said() -> None:
+def test_the_topic_of_the_sink_is_read_if_nothing_else_is_reported() -> None:
     assert only(topic="orders").subscribed.topics == ("orders",)
     assert only(topic="orders", subscribe="bills").subscribed.topics == ("bills",)
 
@@ -93,7 +93,7 @@ def test_a_start_is_an_end_of_the_queues_a_time_or_offsets(given: dict[str, str]
     assert options(**given).starting == starting
 
 
-def test_what_is_said_of_a_queue_comes_before_what_is_said_of_its_topic() -> None:
+def test_what_is_reported_of_a_queue_comes_before_what_is_reported_of_its_topic() -> None:
     where = PerQueue.of("startingOffsets", '{"t": {"a": {"0": 5}, "b": -1}, "u": -2}')
     assert where.find(MessageQueue("t", "a", 0)) == 5
     assert where.find(MessageQueue("t", "a", 1)) is None
@@ -192,7 +192,7 @@ def test_every_mistake_has_one_sentence(given: dict[str, str], sentence: str) ->
         ({"assign": '{"t": {"b": ["0"]}}'}, "^assign cannot be read at 't'"),
     ],
 )
-def test_what_to_read_has_to_be_said_in_one_way(given: dict[str, str], sentence: str) -> None:
+def test_what_to_read_has_to_be_reported_in_one_way(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         only(**given)
 

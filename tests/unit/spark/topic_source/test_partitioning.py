@@ -20,7 +20,7 @@ def lengths(found: list[QueueRange]) -> list[tuple[int, int]]:
     return [(one.queue.queue_id, one.end - one.start) for one in found]
 
 
-def test_a_queue_is_one_range_if_nothing_is_said() -> None:
+def test_a_queue_is_one_range_if_nothing_is_reported() -> None:
     assert lengths(split(ranges(5, 0, 7))) == [(0, 5), (2, 7)]
 
 

@@ -161,7 +161,7 @@ def test_columns_may_have_other_names_in_a_query() -> None:
     assert left == filters[1:]
 
 
-def test_ranges_are_told_beforehand() -> None:
+def test_ranges_are_reported_beforehand() -> None:
     row_filter, _ = compile_filters(
         [
             GreaterThan(("queue_offset",), 4),
@@ -184,7 +184,7 @@ def test_a_choice_of_numbers_is_a_range_as_well() -> None:
     assert low > high
 
 
-def test_tags_are_told_beforehand() -> None:
+def test_tags_are_reported_beforehand() -> None:
     row_filter, _ = compile_filters([In(("tags",), ("a", "b", None)), Not(EqualTo(("tags",), "c"))])
     assert row_filter.choice("tags") == frozenset("ab")
     both, _ = compile_filters([In(("tags",), ("a", "b")), EqualTo(("tags",), "c")])

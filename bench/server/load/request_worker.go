@@ -24,7 +24,7 @@ type slot struct {
 	half halfMessage
 }
 
-type lane struct {
+type requestWorker struct {
 	tally
 	stream
 	settings  settings
@@ -36,8 +36,8 @@ type lane struct {
 	counter   int64
 }
 
-func newLane(s settings, number int, socket net.Conn) *lane {
-	made := &lane{settings: s, number: number, stream: stream{socket: socket}, slots: make([]slot, s.inFlight)}
+func newRequestWorker(s settings, number int, socket net.Conn) *requestWorker {
+	made := &requestWorker{settings: s, number: number, stream: stream{socket: socket}, slots: make([]slot, s.inFlight)}
 	now := time.Now().UnixMilli()
 	if s.sends() {
 		made.sending = newSpread(s, number, now)
@@ -60,10 +60,10 @@ func newLane(s settings, number int, socket net.Conn) *lane {
 	return made
 }
 
-func (l *lane) found() *tally { return &l.tally }
+func (l *requestWorker) found() *tally { return &l.tally }
 
-// run keeps the slots busy until the end, or until so many messages were asked for, and waits for every answer.
-func (l *lane) run(end time.Time, messages int64) error {
+// run keeps the slots busy until the end, or until the requested number of messages, and waits for every answer.
+func (l *requestWorker) run(end time.Time, messages int64) error {
 	start := time.Now()
 	perRequest := l.settings.perRequest()
 	open := 0
@@ -99,8 +99,8 @@ func (l *lane) run(end time.Time, messages int64) error {
 	return nil
 }
 
-// keepPace waits if this connection is ahead of its share of the rate that was asked for.
-func (l *lane) keepPace(start time.Time) {
+// keepPace waits if this connection is ahead of its share of the requested rate.
+func (l *requestWorker) keepPace(start time.Time) {
 	if l.settings.rate <= 0 {
 		return
 	}
@@ -109,7 +109,7 @@ func (l *lane) keepPace(start time.Time) {
 }
 
 // request puts the next request of a slot into what leaves with the next write.
-func (l *lane) request(at int, now time.Time) {
+func (l *requestWorker) request(at int, now time.Time) {
 	slots := int32(len(l.slots))
 	s := &l.slots[at]
 	// Rounds are few enough for seven digits, and a request is long gone when its opaque comes again.
@@ -150,7 +150,7 @@ const (
 )
 
 // answered counts an answer and returns the slot that is free again.
-func (l *lane) answered(frame []byte, now time.Time) (int, next, error) {
+func (l *requestWorker) answered(frame []byte, now time.Time) (int, next, error) {
 	got, err := parseAnswer(frame)
 	if err != nil {
 		return 0, stop, err
@@ -185,14 +185,14 @@ func (l *lane) answered(frame []byte, now time.Time) (int, next, error) {
 }
 
 // first is where a slot begins to read.
-func (l *lane) first(s *slot) int64 {
+func (l *requestWorker) first(s *slot) int64 {
 	if len(l.settings.offsets) == 0 {
 		return 0
 	}
 	return l.settings.offsets[s.queue]
 }
 
-func (l *lane) pulled(s *slot, got *answer) error {
+func (l *requestWorker) pulled(s *slot, got *answer) error {
 	next, found := got.nextOffset()
 	count := countRecords(got.body)
 	if !found || count < 1 || next <= s.offset {

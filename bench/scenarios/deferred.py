@@ -1,4 +1,4 @@
-"""What messages cost that wait and are then due all at once: processor time into the timer, and out again."""
+"""Cost of deferred messages that are due all at once: processor time into the timer, and out again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LEVEL_MS = 1000
 
 
 class _Clock(SystemClock):
-    """The system's, which can be told that time has passed."""
+    """The system's clock, which can be moved ahead."""
 
     ahead_ms = 0
 
@@ -101,15 +101,15 @@ def run(settings: Settings) -> list[Figure]:
 
 
 def stored(store: MessageStore) -> int:
-    """How many messages came out."""
+    """The number of delivered messages."""
     return sum(store.max_offset(TOPIC, queue_id) for queue_id in range(QUEUES))
 
 
 def _send(store: MessageStore, service: TimerService | ScheduleService, count: int, due: int = 0) -> None:
     content, properties = body(128), many_properties()
-    wish = b"TIMER_DELIVER_MS\x01%d\x02" % due if due else b"DELAY\x01%d\x02" % _LEVEL
+    deferral = b"TIMER_DELIVER_MS\x01%d\x02" % due if due else b"DELAY\x01%d\x02" % _LEVEL
     for number in range(count):
-        parked = service.defer(properties[number % len(properties)] + wish, TOPIC, number % QUEUES)
-        assert parked is not None
-        topic, queue_id, own = parked
+        deferred = service.defer(properties[number % len(properties)] + deferral, TOPIC, number % QUEUES)
+        assert deferred is not None
+        topic, queue_id, own = deferred
         store.append(StoredMessage(topic, queue_id, content, own, born_host=BORN_HOST))

@@ -1,4 +1,4 @@
-"""What a run found out, told where it was asked for: on the terminal, as JSON, as Markdown."""
+"""Output of a report: on the terminal, as JSON, as Markdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Told(Protocol):
+class Printable(Protocol):
     """A report of a run."""
 
     def print(self, console: Console) -> None: ...
@@ -21,7 +21,7 @@ class Told(Protocol):
     def as_markdown(self) -> str: ...
 
 
-def tell(report: Told, console: Console, *, json_to: str | None, markdown_to: str | None) -> None:
+def tell(report: Printable, console: Console, *, json_to: str | None, markdown_to: str | None) -> None:
     """Print a report and write it to the files that were named; ``-`` for JSON is standard output."""
     report.print(console)
     if markdown_to is not None:
