@@ -94,6 +94,8 @@ def loads(size: Size) -> list[Load]:
         return [*raw, *java, JavaLoad(128, THREADS, consume=True)]
     raw = [RawLoad("send", body, 8, 64) for body in BODIES]
     raw += [RawLoad("send", 128, 64, 1), RawLoad("send", 128, 8, 64, "binary")]
+    raw += [RawLoad("send", 128, 8, 64, client) for client in ("go", "node", "cpp")]
+    raw += [RawLoad("send", 128, 64, 1, "go")]
     raw += [RawLoad("pull", body, 8, 1) for body in BODIES]
     raw += [RawLoad("pull", 128, 8, 64), RawLoad("pull", 128, 64, 1)]
     return [*raw, JavaLoad(128, THREADS), JavaLoad(128, THREADS, consume=True)]

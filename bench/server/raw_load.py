@@ -30,6 +30,10 @@ _PATIENCE_SECONDS = 60
 _GO_ENVIRONMENT = {"GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
 
 
+HEADERS = {"json": "JSON", "binary": "binary", "go": "Go client's", "node": "Node client's", "cpp": "C++ client's"}
+"""Which client's headers the program writes, by its option; the first two are the Java client's."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class RawLoad:
     """Requests of one kind, so many in flight on so many connections."""
@@ -42,8 +46,7 @@ class RawLoad:
 
     @property
     def name(self) -> str:
-        headers = "JSON" if self.headers == "json" else "binary"
-        return f"{self.mode} {self.body} B, {self.connections} × {self.in_flight}, {headers} headers"
+        return f"{self.mode} {self.body} B, {self.connections} × {self.in_flight}, {HEADERS[self.headers]} headers"
 
     @property
     def topic(self) -> str:

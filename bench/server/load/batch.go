@@ -23,7 +23,7 @@ func (s settings) perRequest() int64 {
 func batchTemplate(s settings, connection, queue int, born int64) template {
 	properties := "UNIQ_KEY\x01" + keyOf(connection, born) + "\x02WAIT\x01true\x02TAGS\x01TagA\x02"
 	item := batchItem(content(s.body), properties)
-	made := newTemplate(s.headers == "binary", sendBatchMessage, []field{
+	made := newTemplate(s.headers, sendBatchMessage, []field{
 		{"a", s.group},
 		{"b", s.topic},
 		{"c", "TBW102"},
@@ -42,7 +42,7 @@ func batchTemplate(s settings, connection, queue int, born int64) template {
 	for number := 0; number < s.batch; number++ {
 		made.keys = append(made.keys, first+number*len(item))
 	}
-	made.queueID = placeOfQueue(made.frame, made.binary, queue)
+	made.queueID = placeOfQueue(made.frame, s.headers, queue)
 	return made
 }
 

@@ -75,7 +75,10 @@ func sendTemplate(s settings, connection, queue int, born int64) template {
 		bornText = bornPlace
 		properties += fmt.Sprintf("DELAY\x01%d\x02", s.delayLevel)
 	}
-	made := newTemplate(s.headers == "binary", sendMessageV2, []field{
+	if shape := shapes[s.headers]; shape != nil && !shape.uniqueKey {
+		properties = "TAGS\x01TagA\x02"
+	}
+	made := newTemplate(s.headers, sendMessageV2, []field{
 		{"a", s.group},
 		{"b", s.topic},
 		{"c", "TBW102"},
@@ -90,7 +93,7 @@ func sendTemplate(s settings, connection, queue int, born int64) template {
 		{"m", "false"},
 		{"n", s.broker},
 	}, content(s.body))
-	made.queueID = placeOfQueue(made.frame, made.binary, queue)
+	made.queueID = placeOfQueue(made.frame, s.headers, queue)
 	return made
 }
 
@@ -104,7 +107,7 @@ func pullTemplate(s settings, queue int, now int64) template {
 	if s.holdMs > 0 {
 		sysFlag |= suspended
 	}
-	return newTemplate(s.headers == "binary", pullMessage, []field{
+	return newTemplate(s.headers, pullMessage, []field{
 		{"queueId", fmt.Sprint(queue)},
 		{"maxMsgBytes", "262144"},
 		{"maxMsgNums", fmt.Sprint(s.batch)},
@@ -121,11 +124,15 @@ func pullTemplate(s settings, queue int, now int64) template {
 	}, nil)
 }
 
-func newTemplate(inBinary bool, code int, fields []field, body []byte) template {
+func newTemplate(headers string, code int, fields []field, body []byte) template {
 	var header []byte
-	if inBinary {
+	inBinary := headers == "binary"
+	switch shape := shapes[headers]; {
+	case inBinary:
 		header = headerInBinary(code, fields)
-	} else {
+	case shape != nil:
+		header = shape.header(code, fields)
+	default:
 		header = headerInJSON(code, fields)
 	}
 	frame := make([]byte, 8, 8+len(header)+len(body))

@@ -9,7 +9,7 @@ import (
 )
 
 func TestARequestKeepsItsLengthWhateverIsWrittenOverIt(t *testing.T) {
-	for _, headers := range []string{"json", "binary"} {
+	for _, headers := range []string{"json", "binary", "go", "node", "cpp"} {
 		s := settings{headers: headers, topic: "T", group: "G", broker: "b", body: 10, queues: 8, batch: 32}
 		for _, made := range []template{sendTemplate(s, 3, 5, 1_700_000_000_000), pullTemplate(s, 5, 1_700_000_000_000)} {
 			frame := made.appendTo(nil, 1_234_567, 42)
@@ -20,6 +20,16 @@ func TestARequestKeepsItsLengthWhateverIsWrittenOverIt(t *testing.T) {
 			if err != nil || got.opaque != 1_234_567 {
 				t.Errorf("%s: opaque %d, %v", headers, got.opaque, err)
 			}
+		}
+	}
+}
+
+func TestASendKeepsItsQueueInEveryShape(t *testing.T) {
+	for _, headers := range []string{"json", "binary", "go", "node", "cpp"} {
+		s := settings{mode: "send", headers: headers, topic: "T", group: "G", broker: "b", body: 10, queues: 8, batch: 32}
+		made := sendTemplate(s, 3, 5, 1_700_000_000_000)
+		if made.queueID <= 8 || made.frame[made.queueID] != '5' {
+			t.Errorf("%s: the queue is not at %d of %q", headers, made.queueID, made.frame)
 		}
 	}
 }

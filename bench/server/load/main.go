@@ -98,7 +98,7 @@ func main() {
 	flag.StringVar(&s.address, "address", "", "host:port of the broker; of several, separated by commas, each gets its share of connections")
 	flag.StringVar(&s.mode, "mode", "send", "send, send-batch, pull, drain, transaction, pop, pop-batch, steady, longpoll or mixed")
 	flag.StringVar(&s.protocol, "protocol", "rocketmq", "rocketmq; or kafka or amqp, to send and pull only, and kafka to send-batch")
-	flag.StringVar(&s.headers, "headers", "json", "json or binary")
+	flag.StringVar(&s.headers, "headers", "json", "json or binary, as the Java client writes them, or those of another client: go, node, cpp")
 	flag.IntVar(&s.connections, "connections", 8, "how many connections")
 	flag.IntVar(&s.inFlight, "in-flight", 64, "requests in flight on each connection")
 	flag.IntVar(&s.body, "body", 128, "bytes of a message's body")
@@ -156,8 +156,8 @@ func (s settings) check() error {
 		return fmt.Errorf("a request to Kafka asks for %d bytes at most", maxFrame/2)
 	case s.protocol == "amqp" && (s.body > mostAMQPBody || s.mode == "pull" && (s.connections > s.queues || s.inFlight*s.batch > 1<<16-1)):
 		return fmt.Errorf("by AMQP a body has %d bytes at most, and a queue one consumer with %d messages at most", mostAMQPBody, 1<<16-1)
-	case s.headers != "json" && s.headers != "binary":
-		return fmt.Errorf("headers are json or binary, not %q", s.headers)
+	case s.headers != "json" && s.headers != "binary" && shapes[s.headers] == nil:
+		return fmt.Errorf("headers are json, binary, go, node or cpp, not %q", s.headers)
 	case s.connections < 1 || s.inFlight < 1 || s.inFlight > maxInFlight || s.queues < 1 || s.queues > 1<<16:
 		return fmt.Errorf("connections, in-flight and queues are at least 1, in-flight at most %d", maxInFlight)
 	case s.topics < 1 || s.topics > 1<<16 || s.topics > 1 && s.mode != "send" && s.mode != "send-batch":
@@ -172,8 +172,10 @@ func (s settings) check() error {
 		return fmt.Errorf("to follow takes an offset for each queue, bodies of %d bytes, and at most a follower for each queue", stampSize)
 	case len(s.addresses()) != len(strings.Split(s.broker, ",")) || s.stamps() && len(s.addresses()) > 1:
 		return fmt.Errorf("every address takes the name of its broker, and only one broker can be followed")
-	case s.headers == "binary" && s.mode != "send" && s.mode != "pull":
-		return fmt.Errorf("only what is sent and pulled can have binary headers")
+	case s.headers != "json" && s.mode != "send" && s.mode != "pull":
+		return fmt.Errorf("only sends and pulls can have other headers than json")
+	case s.headers == "node" && s.mode == "pull":
+		return fmt.Errorf("offsets with leading zeros cannot be written without quotes")
 	case s.batch > mostPopped && (s.mode == "pop" || s.mode == "pop-batch"):
 		return fmt.Errorf("a pop asks for %d messages at most", mostPopped)
 	case s.body < 1 || s.body > 4<<20 || s.batch < 1:

@@ -46,7 +46,7 @@ type popWorker struct {
 
 func newPopWorker(s settings, socket net.Conn) *popWorker {
 	made := &popWorker{settings: s, stream: stream{socket: socket}, slots: make([]popSlot, s.inFlight)}
-	made.pop = newTemplate(false, popMessage, []field{
+	made.pop = newTemplate("json", popMessage, []field{
 		{"consumerGroup", s.group},
 		{"topic", s.topic},
 		{"queueId", "-1"},

@@ -72,10 +72,12 @@ func (p *spread) appendTo(buffer []byte, opaque int32, number int64) ([]byte, *t
 }
 
 // placeOfQueue is where the number of a send's queue stands in a frame.
-func placeOfQueue(frame []byte, inBinary bool, queue int) int {
+func placeOfQueue(frame []byte, headers string, queue int) int {
 	text := fmt.Sprint(queue)
 	before := []byte(`"e":"`)
-	if inBinary {
+	if shape := shapes[headers]; shape != nil {
+		before = []byte(shape.queueBefore())
+	} else if headers == "binary" {
 		before = appendUint32([]byte("\x00\x01e"), uint32(len(text)))
 	}
 	return bytes.Index(frame, append(before, text...)) + len(before)

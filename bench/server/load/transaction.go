@@ -18,7 +18,7 @@ const queuePlace = "555555555555"
 
 func endTemplate(s settings, connection int, born int64) template {
 	const commit = 8
-	return newTemplate(s.headers == "binary", endTransaction, []field{
+	return newTemplate(s.headers, endTransaction, []field{
 		{"topic", s.topic},
 		{"producerGroup", s.group},
 		{"tranStateTableOffset", queuePlace},

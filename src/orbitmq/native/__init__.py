@@ -65,6 +65,7 @@ class Native:
     deferred_delivery: type[_native.DeferredDelivery]
     pull_server: type[_native.PullServer]
     log_replayer: type[_native.LogReplayer]
+    request_code: Callable[[bytes, int], int]
     put_entries: Callable[..., int]
     hash_keys: Callable[[list[bytes]], bytes]
     is_sound: Callable[..., bool]
@@ -99,6 +100,7 @@ def python_path() -> Native:
         deferred_delivery=_absent("DeferredDelivery"),
         pull_server=_absent("PullServer"),
         log_replayer=_absent("LogReplayer"),
+        request_code=_absent("request_code"),
         put_entries=_absent("put_entries"),
         hash_keys=_absent("hash_keys"),
         is_sound=_absent("is_sound"),
@@ -134,6 +136,7 @@ def _compiled(module: ModuleType) -> Native:
         deferred_delivery=made.DeferredDelivery,
         pull_server=made.PullServer,
         log_replayer=made.LogReplayer,
+        request_code=made.request_code,
         put_entries=made.put_entries,
         hash_keys=made.hash_keys,
         is_sound=made.is_sound,

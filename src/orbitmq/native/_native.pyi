@@ -28,6 +28,9 @@ def gather_records(
     /,
 ) -> Gathered | None: ...
 def guard_maps() -> None: ...
+
+# The code in the JSON header that begins at this position of frames; -1 if it cannot be found.
+def request_code(data: bytes, at: int, /) -> int: ...
 def hash_keys(keys: list[bytes], /) -> bytes: ...
 def put_entries(
     buffer: Buffer, slots: int, first: int, begin: int, hashes: Column, offsets: Column, timestamps: Column, /
@@ -99,6 +102,7 @@ class SendBatcher(RouteTable):
         batch_json: tuple[bytes, ...],
         batch_binary: bytes,
         dispatches_later: bool,
+        unique_ids: Callable[[], str],
     ) -> None: ...
     # Appends the sends that each chunk begins with, up to its first frame that is anything else. A chunk comes with
     # the address of its sender.

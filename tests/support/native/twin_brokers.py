@@ -37,6 +37,7 @@ SETTINGS: dict[str, Any] = {
     "maxMessageSize": 4000,
     "autoCreateTopicEnable": "true",
     "timerWheelEnable": "false",  # its file is large
+    "osPageCacheBusyTimeOutMills": 30000,  # a loop that stands still on a busy machine is not a busy disk
     "defaultTopicQueueNums": 2,
 }
 

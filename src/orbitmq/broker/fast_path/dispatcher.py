@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
+from orbitmq import native
 from orbitmq.remoting.interceptor import HEADER_AT
 
 if TYPE_CHECKING:
@@ -13,11 +14,34 @@ if TYPE_CHECKING:
     from orbitmq.broker.fast_path.send import SendFastPath
     from orbitmq.remoting import Connection
 
-_SENDS: tuple[bytes, ...] = (b'{"code":310,', b"\x01\x36", b'{"code":320,', b"\x01\x40")
+_SENDS: tuple[bytes, ...] = (
+    *(b'{"code":310,', b"\x01\x36", b'{"code":320,', b"\x01\x40"),
+    *(b'{"code":10,', b"\x00\x0a"),
+)
 _ACKS: tuple[bytes, ...] = (b'{"code":200051,',)
 _PULLS: tuple[bytes, ...] = (b'{"code":11,', b"\x00\x0b", b'{"code":361,', b"\x01\x69")
-"""First bytes of the headers of such requests: in JSON as all clients write it, and in binary, where a code like
-that of an acknowledgement does not fit. Any other beginning takes the Python path, at no cost to other requests."""
+"""First bytes of the headers of such requests: in JSON as nearly all clients write it, and in binary, where a code
+like that of an acknowledgement does not fit."""
+
+_JSON = b"{"
+_USUAL_JSON = tuple(b'{"code":%d' % digit for digit in range(10))
+_USUAL_BEGINNINGS = {
+    int(prefix[len(b'{"code":') : -1]): prefix for prefix in (*_SENDS, *_ACKS, *_PULLS) if prefix.startswith(_JSON)
+}
+"""By request code."""
+
+
+def _begins(data: bytes, at: int, prefixes: tuple[bytes, ...]) -> bool:
+    """True if the header at this position belongs to one of the requests that usually begin with ``prefixes``.
+
+    A JSON header may have its members in any order, and white space between them. The code of one that does not
+    begin as usual is searched for. Any other beginning takes the Python path, at no cost to other requests.
+    """
+    if data.startswith(prefixes, at):
+        return True
+    if data.startswith(_USUAL_JSON, at) or not data.startswith(_JSON, at):
+        return False
+    return _USUAL_BEGINNINGS.get(native.load().request_code(data, at), b"") in prefixes
 
 
 class FastPath:
@@ -62,25 +86,25 @@ class FastPath:
         Returns the bytes served, and the bytes behind them that are for the request handlers before the next frame
         that may be served here.
         """
-        if self._sends is not None and data.startswith(_SENDS, HEADER_AT):
+        if self._sends is not None and _begins(data, HEADER_AT, _SENDS):
             prefixes, taken = _SENDS, self._sends.take(connection, data)
-        elif self._pulls is not None and data.startswith(_PULLS, HEADER_AT):
+        elif self._pulls is not None and _begins(data, HEADER_AT, _PULLS):
             taken = self._pulls.take(connection, data)
             if taken == len(data) or self._pulls.is_full:
                 # Full: the rest waits until the peer has read these answers.
                 return taken, 0
-            if data.startswith(_PULLS, taken + HEADER_AT):
+            if _begins(data, taken + HEADER_AT, _PULLS):
                 # This pull finds nothing; those behind it may find something.
                 return taken, self._until_next(data, taken)
             prefixes = _PULLS
-        elif self._acks is not None and data.startswith(_ACKS, HEADER_AT):
+        elif self._acks is not None and _begins(data, HEADER_AT, _ACKS):
             prefixes, taken = _ACKS, self._acks.take(connection, data)
         else:
             return 0, self._until_next(data, 0)
-        if data.startswith(prefixes, taken + HEADER_AT):
+        if _begins(data, taken + HEADER_AT, prefixes):
             # A declined request is mostly among others like it: offering each of them would be wasted.
             return taken, len(data) - taken
-        return taken, 0 if data.startswith(self._prefixes, taken + HEADER_AT) else self._until_next(data, taken)
+        return taken, 0 if _begins(data, taken + HEADER_AT, self._prefixes) else self._until_next(data, taken)
 
     def _until_next(self, data: bytes, start: int) -> int:
         """The bytes from one frame to the next that has one of the prefixes, or to the end."""
@@ -90,6 +114,6 @@ class FastPath:
             at += 4 + length
             if length < 4 or at >= size:
                 break
-            if data.startswith(self._prefixes, at + HEADER_AT):
+            if _begins(data, at + HEADER_AT, self._prefixes):
                 return at - start
         return size - start

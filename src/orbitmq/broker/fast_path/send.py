@@ -6,7 +6,7 @@ queue has a route while nothing about its topic needs a decision of the Python p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq import native
 from orbitmq.broker.fast_path.adapter import NOT_NOW, FastPathAdapter
@@ -22,66 +22,65 @@ from orbitmq.protocol.names import (
 from orbitmq.store.consumequeue.consume_queue import UNIT_SIZE
 
 if TYPE_CHECKING:
-    from orbitmq.broker.config.broker_config import BrokerConfig
+    from collections.abc import Callable
+
     from orbitmq.broker.fast_path.epoch import RouteEpoch
     from orbitmq.broker.metadata.topics import TopicTable
-    from orbitmq.broker.schedule.service import ScheduleService
+    from orbitmq.broker.runtime import BrokerRuntime, DeferredServices
     from orbitmq.broker.send.flow_control import SendFlow
     from orbitmq.broker.send.flush_waiters import FlushWaiters
-    from orbitmq.broker.stats.counters import BrokerStats
-    from orbitmq.broker.timer.service import TimerService
-    from orbitmq.broker.transaction.processor import Transactions
     from orbitmq.native._native import SendBatcher
     from orbitmq.native.results import QueueShare, Stored
     from orbitmq.protocol.command.fast_encode import SendAnswers
     from orbitmq.remoting import Connection
-    from orbitmq.store import MessageStore
 
 _DEFERRAL_PROPERTIES = b"REAL_", b"TIMER_", b"__transactionId__"
 """Must not occur in properties that are added to every message, or deferred messages go to the Python path."""
 
 
+class SendEncoding(NamedTuple):
+    """Everything about records and responses of sends that is the same for all messages of a broker."""
+
+    answers: SendAnswers
+    added: bytes
+    """Properties that every message gets."""
+    kept_flags: int
+    """The bits of sysFlag that are stored."""
+    unique_ids: Callable[[], str]
+    """Makes the unique keys of messages that come without one."""
+
+
 class SendFastPath(FastPathAdapter["SendBatcher"]):
-    """Serves SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE requests."""
+    """Serves SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE requests."""
 
     def __init__(
         self,
         epoch: RouteEpoch,
-        config: BrokerConfig,
-        store: MessageStore,
+        runtime: BrokerRuntime,
         topics: TopicTable,
-        schedule: ScheduleService,
-        timer: TimerService | None,
-        transactions: Transactions,
-        stats: BrokerStats,
+        deferred: DeferredServices,
         flow: SendFlow,
         flushed: FlushWaiters | None,
-        answers: SendAnswers,
-        added: bytes,
-        kept_flags: int,
+        encoding: SendEncoding,
     ) -> None:
-        """``added`` are properties that every message gets, ``kept_flags`` the bits of sysFlag that are stored.
-
-        With ``flushed``, answers wait until their messages are on the disk.
-        """
-        self._config = config
-        self._store = store
+        """With ``flushed``, answers wait until their messages are on the disk."""
+        self._config = runtime.config
+        self._store = store = runtime.store
         self._append = store.appender.native.append
         self._queues = store.queues
         self._topics = topics
-        self._schedule = schedule
-        self._timer = timer
-        self._transactions = transactions
-        self._stats = stats
+        self._schedule = deferred.schedule
+        self._timer = deferred.timer
+        self._transactions = deferred.transactions
+        self._stats = runtime.stats
         self._flow = flow
         self._flushed = flushed
-        self._answers = answers
-        self._added = added
-        self._kept_flags = kept_flags
+        self._encoding = encoding
         super().__init__(epoch)
 
     def _create(self) -> SendBatcher:
-        config, store, answers = self._config, self._store, self._answers
+        config, store, encoding = self._config, self._store, self._encoding
+        answers = encoding.answers
         levels = self._schedule.levels
         is_usual = [*levels] == [*range(1, len(levels) + 1)]
         self._deferral_topics = self._allowed_deferral_topics()
@@ -93,9 +92,9 @@ class SendFastPath(FastPathAdapter["SendBatcher"]):
             timed_binary_parts=answers.timed_binary_parts,
             language=answers.language,
             version=answers.version,
-            added=self._added,
+            added=encoding.added,
             **store_parameters(store),
-            kept_flags=self._kept_flags,
+            kept_flags=encoding.kept_flags,
             broker_name=config.broker_name.encode(),
             precision=store.config.timer_precision_ms,
             longest=store.config.timer_max_delay_sec * 1000,
@@ -103,11 +102,12 @@ class SendFastPath(FastPathAdapter["SendBatcher"]):
             batch_binary=answers.batch_binary,
             delays=tuple(level.delay_ms for level in levels.values()) if is_usual else (),
             dispatches_later=not store.appender.native.dispatches_at_once,
+            unique_ids=encoding.unique_ids,
         )
 
     def _allowed_deferral_topics(self) -> frozenset[str]:
         """System topics into which the native code may append deferred messages."""
-        if any(text in self._added for text in _DEFERRAL_PROPERTIES):
+        if any(text in self._encoding.added for text in _DEFERRAL_PROPERTIES):
             return frozenset()
         topics = {SCHEDULE_TOPIC}
         # Slots with a limit need the timer wheel for each message; recall handles replace what is not ASCII.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.errors import append_remark, no_group, no_topic
-from orbitmq.broker.fast_path.send import SendFastPath
+from orbitmq.broker.fast_path.send import SendEncoding, SendFastPath
 from orbitmq.broker.metadata.topics import topic_name_problem
 from orbitmq.broker.send.priority import queue_of_level
 from orbitmq.broker.send.retry_rule import dead_letter_topic, is_exhausted, max_retries
@@ -95,6 +95,8 @@ class SendRequests:
         topic_shares: NamedShares,
     ) -> None:
         self._topic_shares = topic_shares
+        self._runtime = runtime
+        self._deferred = deferred
         self._config = config = runtime.config
         self._store = store = runtime.store
         self._append = store.append
@@ -134,10 +136,14 @@ class SendRequests:
         if not self._store.appender.native.accepts_sends:
             return None
         return SendFastPath(
-            epoch, self._config, self._store, self._topics, self._schedule, self._timer, self._transactions,
-            self._stats, self._flow, self._flush_waiters if self._is_sync_flush else None, self._answers,
-            self._added, _CLIENT_SYS_FLAGS,
-        )  # fmt: skip
+            epoch,
+            self._runtime,
+            self._topics,
+            self._deferred,
+            self._flow,
+            self._flush_waiters if self._is_sync_flush else None,
+            SendEncoding(self._answers, self._added, _CLIENT_SYS_FLAGS, self._unique_ids),
+        )
 
     @property
     def handlers(self) -> dict[int, Handler]:

@@ -31,6 +31,7 @@ static PyMethodDef functions[] = {
     {"hash_keys", hash_keys, METH_O, "Index hashes of keys."},
     {"is_sound", is_sound, METH_VARARGS, "True if the entries of an index file make its slots."},
     {"cut_entries", cut_entries, METH_VARARGS, "Rebuild the slots of an index file from its first entries."},
+    {"request_code", (PyCFunction)(void (*)(void))request_code, METH_FASTCALL, "The code in the JSON header at a position of frames."},
     {"put_entries", (PyCFunction)(void (*)(void))put_entries, METH_FASTCALL, "Put entries into an index file."},
     {"populate_huge_pages", (PyCFunction)(void (*)(void))populate_huge_pages, METH_FASTCALL, "Make huge pages of a map resident."},
     {NULL, NULL, 0, NULL},

@@ -30,6 +30,24 @@ static inline uint32_t hash_on(uint32_t hash, const uint8_t *at, Py_ssize_t size
     return hash;
 }
 
+/* The same over the UTF-16 units of valid UTF-8, as Java hashes text. */
+static uint32_t hash_utf8_on(uint32_t hash, const uint8_t *at, Py_ssize_t size) {
+    const uint8_t *end = at + size;
+    while (at < end) {
+        uint32_t first = *at++, character;
+        if (first < 0x80) { hash = hash * 31 + first; continue; }
+        int more = first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
+        character = first & (0x3Fu >> more);
+        for (; more > 0 && at < end; more--) character = character << 6 | (*at++ & 0x3F);
+        if (character >= 0x10000) {
+            hash = hash * 31 + (0xD7C0 + (character >> 10));
+            character = 0xDC00 | (character & 0x3FF);
+        }
+        hash = hash * 31 + character;
+    }
+    return hash;
+}
+
 /* As in Java: the absolute value, and 0 for the number that has none. */
 static inline uint32_t index_hash(uint32_t hash) {
     int32_t value = (int32_t)hash;

@@ -108,7 +108,7 @@ static int deliver_one(Batcher *self, enum DeferralKind kind, const uint8_t *at,
     QueueRoute *route = find_route(self, topic.at, topic.size, queue_id, 0);
     if (route == NULL) return miss_route(self, (const char *)topic.at, topic.size, queue_id, 0, 1);
     record.properties[1] = suffix;
-    record.properties[2] = (Slice){suffix.at, 0};
+    record.properties[2] = record.properties[3] = (Slice){NULL, 0};
     record.code = tags_code(&record.parsed);
     return append_record(self, route, &record, cursor);
 }

@@ -57,7 +57,7 @@ static int read_receipt(Slice receipt, Ack *ack) {
 
 static int read_ack(const Request *request, Ack *ack) {
     const Slice *fields = request->fields;
-    if (request->code != ACK_MESSAGE || request->escaped || request->present != (1u << ACK_FIELDS) - 1) return 0;
+    if (request->code != ACK_MESSAGE || request->escaped || request->non_ascii || request->present != (1u << ACK_FIELDS) - 1) return 0;
     ack->group = fields[ACK_GROUP];
     ack->topic = fields[ACK_TOPIC];
     return int32_of(fields[ACK_QUEUE], &ack->queue_id) && ack->queue_id >= 0 &&
@@ -125,7 +125,7 @@ static int write_ack(Batcher *self, const Ack *ack, int64_t deliver, int64_t now
     at = put_decimal(put_literal(at, "\2REAL_QID\1"), ack->revive_queue);
     *at++ = 2;
     record->properties[0] = (Slice){properties, at - properties};
-    record->properties[1] = record->properties[2] = (Slice){at, 0};
+    record->properties[1] = record->properties[2] = record->properties[3] = (Slice){NULL, 0};
     record->flag = record->sys_flag = record->reconsumed = 0;
     record->born = now;
     record->born_host = (Slice){(uint8_t *)PyBytes_AS_STRING(self->store_host), PyBytes_GET_SIZE(self->store_host)};

@@ -77,7 +77,7 @@ static int read_pull(const PullServer *self, const uint8_t *header, Py_ssize_t s
                     : read_json(header, header + size, self->languages, which_of_pull, &request)))
         return 0;
     const uint32_t needed = (1u << PULL_NEEDED) - 1, present = request.present;
-    if (request.escaped || request.flag || (present & needed) != needed || present & 1u << PULL_IN_BULK ||
+    if (request.escaped || request.non_ascii || request.flag || (present & needed) != needed || present & 1u << PULL_IN_BULK ||
         (request.code != PULL_MESSAGE && request.code != LITE_PULL_MESSAGE))
         return 0;
     pull->is_binary = is_binary;

@@ -97,10 +97,16 @@ static int read_one(Batcher *self, const uint8_t *header, Py_ssize_t header_size
         return 0;
     if (!read_send(&request, send) || send->flag & ~(int64_t)ONEWAY) return 0;
     Slice properties = send->properties;
-    if (send->has_escapes) {
+    int has_non_ascii = send->has_non_ascii;
+    int lacks_end = properties.size > 0 && properties.at[properties.size - 1] != 2;
+    if (send->has_escapes || lacks_end) {
         uint8_t *text = self->text.data + self->text.size;
-        Py_ssize_t size = unescape(properties, text);
+        Py_ssize_t size = properties.size;
+        if (send->has_escapes) size = unescape(properties, text, &has_non_ascii);
+        else memcpy(text, properties.at, size);
         if (size < 0) return 0;
+        /* Some clients leave the last separator away, which is stored all the same. */
+        if (size > 0 && text[size - 1] != 2 && !send->is_batch) text[size++] = 2;
         self->text.size += size;
         properties = (Slice){text, size};
     }
@@ -108,7 +114,28 @@ static int read_one(Batcher *self, const uint8_t *header, Py_ssize_t header_size
     parsed_send->body = body;
     parsed_send->is_binary = is_binary;
     parsed_send->found = send->is_batch ? 0 : scan_properties(properties.at, properties.size, &parsed_send->parsed);
+    parsed_send->parsed.has_non_ascii = has_non_ascii;
     return send->is_batch || parsed_send->found != NEEDS_PYTHON;
+}
+
+#define UNIQUE_KEY_NAME "UNIQ_KEY\1"
+#define MADE_KEY_SIZE 80 /* name, separators and the 56 characters of an id with an IPv6 address, with some to spare */
+
+/* Make the unique key of a message whose client sent none, as a property; -1 for an error. */
+static int make_unique_key(Batcher *self, Slice *key, Slice *property) {
+    PyObject *made = PyObject_CallNoArgs(self->unique_ids);
+    if (made == NULL) return -1;
+    Py_ssize_t size = 0, name = strlen(UNIQUE_KEY_NAME);
+    const char *text = PyUnicode_AsUTF8AndSize(made, &size);
+    self->made_key.size = 0;
+    uint8_t *start = text == NULL ? NULL : buffer_extend(&self->made_key, name + size + 1);
+    if (start != NULL) {
+        *key = (Slice){put_literal(start, UNIQUE_KEY_NAME), size};
+        *put_bytes((uint8_t *)key->at, text, size) = 2;
+        *property = (Slice){start, name + size + 1};
+    }
+    Py_DECREF(made);
+    return start == NULL ? -1 : 0;
 }
 
 static int append_send(Batcher *self, const ParsedSend *parsed_send, Slice born_host, LogCursor *cursor) {
@@ -118,9 +145,9 @@ static int append_send(Batcher *self, const ParsedSend *parsed_send, Slice born_
     if (send->is_batch)
         return append_batch(self, send, parsed_send->properties, parsed_send->body, born_host, parsed_send->is_binary, cursor);
     if (parsed_send->found == MAY_BE_DEFERRED && !read_deferral(self, parsed_send->properties, cursor->now, &deferral)) return 0;
-    const ParsedProperties *parsed = &parsed_send->parsed;
+    ParsedProperties parsed = parsed_send->parsed;
     /* Without dispatch: deferral services have to be notified at once, and WAIT=false is answered before the flush. */
-    if (self->dispatches_later && (deferral.kind != DEFER_NONE || parsed->no_wait_store)) return 0;
+    if (self->dispatches_later && (deferral.kind != DEFER_NONE || parsed.no_wait_store)) return 0;
     QueueRoute *home = parsed_send->home, *route = home;
     if (home == NULL || (deferral.kind == DEFER_NONE && home->queue == NULL))
         return miss_route(self, (const char *)send->topic.at, send->topic.size, send->queue_id, 0, deferral.kind == DEFER_NONE);
@@ -129,8 +156,16 @@ static int append_send(Batcher *self, const ParsedSend *parsed_send, Slice born_
         route = find_route(self, (const uint8_t *)topic, strlen(topic), deferral_queue(&deferral), 1);
         if (route == NULL) return miss_route(self, topic, strlen(topic), deferral_queue(&deferral), 1, 1);
     }
-    if (put_suffix(self, &deferral, send, parsed->unique_key) < 0) return -1;
-    record.parsed = *parsed;
+    Slice made_key = {NULL, 0};
+    if (parsed.unique_key.at == NULL) {
+        /* An id that is made has to be used: nothing behind this may decline the message. */
+        Py_ssize_t most = parsed_send->properties.size + PyBytes_GET_SIZE(self->added) + send->topic.size + 2 * MADE_KEY_SIZE + 120;
+        int has_room = has_room_for(self, route, born_host.size + parsed_send->body.size + most, most, cursor);
+        if (has_room <= 0) return has_room;
+        if (make_unique_key(self, &parsed.unique_key, &made_key) < 0) return -1;
+    }
+    if (put_suffix(self, &deferral, send, parsed.unique_key) < 0) return -1;
+    record.parsed = parsed;
     record.flag = send->message_flag;
     record.sys_flag = send->sys_flag & self->kept_flags;
     record.born = send->born;
@@ -138,14 +173,15 @@ static int append_send(Batcher *self, const ParsedSend *parsed_send, Slice born_
     record.body = parsed_send->body;
     record.reconsumed = send->reconsumed;
     record.properties[0] = parsed_send->properties;
-    record.properties[1] = (Slice){(uint8_t *)PyBytes_AS_STRING(self->added), PyBytes_GET_SIZE(self->added)};
-    record.properties[2] = (Slice){self->suffix.data, self->suffix.size};
-    record.code = deferral.kind == DEFER_DELAY_LEVEL ? cursor->now + deferral.delay : tags_code(parsed);
+    record.properties[1] = made_key;
+    record.properties[2] = (Slice){(uint8_t *)PyBytes_AS_STRING(self->added), PyBytes_GET_SIZE(self->added)};
+    record.properties[3] = (Slice){self->suffix.data, self->suffix.size};
+    record.code = deferral.kind == DEFER_DELAY_LEVEL ? cursor->now + deferral.delay : tags_code(&parsed);
     int stored = append_record(self, route, &record, cursor);
     if (stored <= 0) return stored;
     if (deferral.kind == DEFER_HALF && record_half(self, home) < 0) return -1;
     if (send->flag & ONEWAY) return 1;
-    return put_answer(self, parsed_send->is_binary, send, &deferral, parsed->unique_key, next_in(route) - 1, cursor->last_offset) < 0 ? -1 : 1;
+    return put_answer(self, parsed_send->is_binary, send, &deferral, parsed.unique_key, next_in(route) - 1, cursor->last_offset) < 0 ? -1 : 1;
 }
 
 typedef struct { const uint8_t *header, *body, *end; int is_binary; } Frame;
@@ -185,7 +221,7 @@ static void prefetch_earlier(const Batcher *self, ParsedSend *group, int number,
 static int read_group(Batcher *self, const uint8_t *at, const uint8_t *end, ParsedSend *group) {
     Frame frames[GROUP];
     int all = find_frames(at, end, frames), count = 0;
-    Py_ssize_t header_sizes = 1; /* so that the buffer is not empty */
+    Py_ssize_t header_sizes = 1; /* so that the buffer is not empty; a header is longer than its properties and their end */
     for (int n = 0; n < all; n++) header_sizes += frames[n].body - frames[n].header;
     self->text.size = 0;
     if (buffer_extend(&self->text, header_sizes) == NULL) return -1;
@@ -313,17 +349,17 @@ static int SendBatcher_init(Batcher *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"languages", "json_parts", "binary_parts", "timed_json_parts", "timed_binary_parts", "language",
                             "version", "added", "store_host", "kept_flags", "max_body", "max_properties", "is_indexing",
                             "crc32", "broker_name", "precision", "longest", "delays", "batch_json", "batch_binary",
-                            "dispatches_later", NULL};
+                            "dispatches_later", "unique_ids", NULL};
     PyObject *languages, *json_parts, *binary_parts, *timed_json_parts, *timed_binary_parts, *added, *store_host, *crc32;
-    PyObject *broker_name, *delays, *batch_json, *batch_binary;
+    PyObject *broker_name, *delays, *batch_json, *batch_binary, *unique_ids;
     long long kept_flags, precision, longest;
     PyTypeObject *tuple = &PyTuple_Type;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!O!O!llSSLnnpOSLLO!O!Sp", names, tuple, &languages, tuple,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!O!O!llSSLnnpOSLLO!O!SpO", names, tuple, &languages, tuple,
                                      &json_parts, tuple, &binary_parts, tuple, &timed_json_parts, tuple,
                                      &timed_binary_parts, &self->language, &self->version, &added, &store_host,
                                      &kept_flags, &self->max_body, &self->max_properties, &self->is_indexing, &crc32,
                                      &broker_name, &precision, &longest, tuple, &delays, tuple, &batch_json, &batch_binary,
-                                     &self->dispatches_later))
+                                     &self->dispatches_later, &unique_ids))
         return -1;
     if (!are_bytes(languages) || !are_bytes(json_parts) || !are_bytes(binary_parts) || !are_bytes(timed_json_parts) ||
         !are_bytes(timed_binary_parts) || !are_bytes(batch_json))
@@ -357,6 +393,7 @@ static int SendBatcher_init(Batcher *self, PyObject *args, PyObject *keywords) {
     Py_XSETREF(self->added, Py_NewRef(added));
     Py_XSETREF(self->store_host, Py_NewRef(store_host));
     Py_XSETREF(self->crc32, Py_NewRef(crc32));
+    Py_XSETREF(self->unique_ids, Py_NewRef(unique_ids));
     self->kept_flags = kept_flags;
     self->precision = precision;
     self->longest = longest;

@@ -135,7 +135,7 @@ static int append_batch(Batcher *self, const Send *send, Slice properties, Slice
         record.flag = items[n].flag;
         record.body = items[n].body;
         record.properties[0] = items[n].properties;
-        record.properties[1] = record.properties[2] = (Slice){items[n].properties.at, 0};
+        record.properties[1] = record.properties[2] = record.properties[3] = (Slice){NULL, 0};
         record.parsed = items[n].parsed;
         record.code = tags_code(&record.parsed);
         int stored = append_record(self, route, &record, cursor);

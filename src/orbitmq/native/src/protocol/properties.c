@@ -7,8 +7,40 @@ static int hex_of(uint8_t byte) {
     return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
 }
 
-/* Resolve JSON escapes; -1 if one of them is wrong or not ASCII. */
-static Py_ssize_t unescape(Slice text, uint8_t *out) {
+/* The four hexadecimal digits of an escape; -1 if they are none. */
+static int32_t read_hex4(const uint8_t *at, const uint8_t *end) {
+    int32_t number = 0;
+    if (end - at < 4) return -1;
+    for (int n = 0; n < 4; n++) {
+        int digit = hex_of(at[n]);
+        if (digit < 0) return -1;
+        number = number << 4 | digit;
+    }
+    return number;
+}
+
+static uint8_t *put_utf8(uint8_t *out, uint32_t character) {
+    if (character < 0x80) {
+        *out++ = character;
+        return out;
+    }
+    if (character < 0x800) {
+        *out++ = 0xC0 | character >> 6;
+    } else {
+        if (character < 0x10000) {
+            *out++ = 0xE0 | character >> 12;
+        } else {
+            *out++ = 0xF0 | character >> 18;
+            *out++ = 0x80 | (character >> 12 & 0x3F);
+        }
+        *out++ = 0x80 | (character >> 6 & 0x3F);
+    }
+    *out++ = 0x80 | (character & 0x3F);
+    return out;
+}
+
+/* Resolve JSON escapes into UTF-8, which is never longer; -1 if one of them is wrong or half of a surrogate pair. */
+static Py_ssize_t unescape(Slice text, uint8_t *out, int *has_non_ascii) {
     const uint8_t *at = text.at, *end = at + text.size;
     uint8_t *start = out;
     while (at < end) {
@@ -24,11 +56,18 @@ static Py_ssize_t unescape(Slice text, uint8_t *out) {
             case 'r': *out++ = '\r'; break;
             case 't': *out++ = '\t'; break;
             case 'u': {
-                if (end - at < 4 || at[0] != '0' || at[1] != '0') return -1;
-                int high = hex_of(at[2]), low = hex_of(at[3]);
-                if (high < 0 || high > 7 || low < 0) return -1;
-                *out++ = high << 4 | low;
+                int32_t character = read_hex4(at, end), low;
+                if (character < 0 || (character >= 0xDC00 && character < 0xE000)) return -1;
                 at += 4;
+                if (character >= 0xD800 && character < 0xDC00) {
+                    if (end - at < 6 || at[0] != '\\' || at[1] != 'u') return -1;
+                    low = read_hex4(at + 2, end);
+                    if (low < 0xDC00 || low >= 0xE000) return -1;
+                    character = 0x10000 + ((character - 0xD800) << 10) + (low - 0xDC00);
+                    at += 6;
+                }
+                if (character >= 0x80) *has_non_ascii = 1;
+                out = put_utf8(out, character);
                 break;
             }
             default: return -1;
@@ -50,14 +89,14 @@ static int is_alphanumeric(Slice text) {
     return text.size > 0;
 }
 
-/* Scan the properties of a message with a unique key. PLAIN_PROPERTIES: `parsed` is filled and they are stored
- * unchanged. MAY_BE_DEFERRED: the same unless they contain a delay, a time or a transaction. */
+/* Scan the properties of a message, which are empty or end with a separator. PLAIN_PROPERTIES: `parsed` is filled and
+ * they are stored unchanged. MAY_BE_DEFERRED: the same unless they contain a delay, a time or a transaction. */
 static int scan_properties(const uint8_t *start, Py_ssize_t size, ParsedProperties *parsed) {
     const uint8_t *end = start + size, *item = start;
     int found = PLAIN_PROPERTIES;
     Slice *open = NULL; /* the known property whose value is being passed */
-    if (size == 0 || end[-1] != 2) return NEEDS_PYTHON;
     memset(parsed, 0, sizeof *parsed);
+    if (size > 0 && end[-1] != 2) return NEEDS_PYTHON;
     for (const uint8_t *at = start; at < end; at++) {
         switch (*at) {
             case 'L':
@@ -98,6 +137,5 @@ static int scan_properties(const uint8_t *start, Py_ssize_t size, ParsedProperti
                 break;
         }
     }
-    if (parsed->unique_key.at == NULL) return NEEDS_PYTHON;
-    return is_alphanumeric(parsed->unique_key) ? found : NEEDS_PYTHON;
+    return parsed->unique_key.at == NULL || is_alphanumeric(parsed->unique_key) ? found : NEEDS_PYTHON;
 }

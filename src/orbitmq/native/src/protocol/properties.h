@@ -4,13 +4,14 @@
 #include "base/byte_order.h"
 
 typedef struct {
-    Slice unique_key, keys, tags;
+    Slice unique_key, keys, tags; /* at NULL: absent */
+    int has_non_ascii; /* some of the text, which is valid UTF-8 */
     int no_wait_store; /* WAIT=false: the sender does not wait for the flush */
 } ParsedProperties;
 
 enum { NEEDS_PYTHON, PLAIN_PROPERTIES, MAY_BE_DEFERRED };
 
-static Py_ssize_t unescape(Slice text, uint8_t *out);
+static Py_ssize_t unescape(Slice text, uint8_t *out, int *has_non_ascii);
 static int is_alphanumeric(Slice text);
 static int scan_properties(const uint8_t *start, Py_ssize_t size, ParsedProperties *parsed);
 

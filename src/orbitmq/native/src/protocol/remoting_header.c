@@ -23,37 +23,77 @@ static int slice_equals(Slice text, const char *other) {
     return text.size == (Py_ssize_t)strlen(other) && memcmp(text.at, other, text.size) == 0;
 }
 
+/* Text */
+
+static int is_ascii(const uint8_t *at, Py_ssize_t size) {
+    uint8_t all = 0;
+    for (Py_ssize_t n = 0; n < size; n++) all |= at[n];
+    return all < 0x80;
+}
+
+static inline int is_continuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
+
+/* The size of a valid UTF-8 sequence at `at`: 0 where there is none. No overlong forms, no surrogates. */
+static inline int sequence_size(const uint8_t *at, Py_ssize_t left) {
+    uint8_t first = at[0];
+    if (first < 0x80) return 1;
+    if (first < 0xC2 || first > 0xF4 || left < 2 || !is_continuation(at[1])) return 0;
+    if (first < 0xE0) return 2;
+    if (left < 3 || !is_continuation(at[2])) return 0;
+    if (first < 0xF0) return (first == 0xE0 && at[1] < 0xA0) || (first == 0xED && at[1] > 0x9F) ? 0 : 3;
+    if (left < 4 || !is_continuation(at[3])) return 0;
+    return (first == 0xF0 && at[1] < 0x90) || (first == 0xF4 && at[1] > 0x8F) ? 0 : 4;
+}
+
+static int is_utf8(const uint8_t *at, Py_ssize_t size) {
+    while (size > 0) {
+        int step = sequence_size(at, size);
+        if (step == 0) return 0;
+        at += step;
+        size -= step;
+    }
+    return 1;
+}
+
 /* JSON */
+
+typedef struct { Slice text; int escapes, non_ascii; } FieldText;
 
 static inline const uint8_t *skip_blanks(const uint8_t *at, const uint8_t *end) {
     while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')) at++;
     return at;
 }
 
-/* Parse a string of ASCII at its opening quote; returns what follows its closing one, or NULL. */
-static inline const uint8_t *read_string(const uint8_t *at, const uint8_t *end, Slice *text, int *escapes) {
+/* Parse a string at its opening quote; returns what follows its closing one, or NULL. */
+static inline const uint8_t *read_string(const uint8_t *at, const uint8_t *end, FieldText *string) {
+    uint8_t all = 0;
     if (at >= end || *at != '"') return NULL;
-    text->at = ++at;
-    *escapes = 0;
+    string->text.at = ++at;
+    string->escapes = 0;
     for (; at < end; at++) {
         uint8_t byte = *at;
         if (byte == '"') {
-            text->size = at - text->at;
-            return at + 1;
+            string->text.size = at - string->text.at;
+            string->non_ascii = all >= 0x80;
+            return string->non_ascii && !is_utf8(string->text.at, string->text.size) ? NULL : at + 1;
         }
-        if (byte < 0x20 || byte >= 0x80) return NULL;
+        if (byte < 0x20) return NULL;
+        all |= byte;
         if (byte == '\\') {
-            *escapes = 1;
+            string->escapes = 1;
             at++;
+            /* Behind a backslash a multi-byte character would be no escape; its bytes count as text all the same. */
+            if (at < end) all |= *at;
         }
     }
     return NULL;
 }
 
 static const uint8_t *read_name(const uint8_t *at, const uint8_t *end, Slice *name) {
-    int escapes;
-    at = read_string(skip_blanks(at, end), end, name, &escapes);
-    if (at == NULL || escapes) return NULL;
+    FieldText string;
+    at = read_string(skip_blanks(at, end), end, &string);
+    if (at == NULL || string.escapes || string.non_ascii) return NULL;
+    *name = string.text;
     at = skip_blanks(at, end);
     if (at >= end || *at != ':') return NULL;
     return skip_blanks(at + 1, end);
@@ -67,23 +107,82 @@ static inline int follows(const uint8_t **at, const uint8_t *end) {
     return byte == ',' ? 1 : byte == '}' ? 0 : -1;
 }
 
+static const uint8_t *read_word(const uint8_t *at, const uint8_t *end, const char *word) {
+    Py_ssize_t size = strlen(word);
+    return end - at >= size && memcmp(at, word, size) == 0 ? at + size : NULL;
+}
+
+/* An integer as its text, which is what the Python path turns it into. */
+static const uint8_t *read_integer(const uint8_t *at, const uint8_t *end, Slice *text) {
+    const uint8_t *start = at;
+    if (at < end && *at == '-') at++;
+    const uint8_t *digits = at;
+    while (at < end && *at >= '0' && *at <= '9') at++;
+    *text = (Slice){start, at - start};
+    if (at == digits || at - digits > 18 || (*digits == '0' && (at - digits > 1 || digits > start))) return NULL;
+    return at;
+}
+
+/* A value that becomes text: a string, or a number or boolean without quotes, as the Node client writes them. Text at
+ * NULL stands for null, which counts as absent. */
+static const uint8_t *read_value(const uint8_t *at, const uint8_t *end, FieldText *string) {
+    if (at >= end) return NULL;
+    if (*at == '"') return read_string(at, end, string);
+    const uint8_t *start = at;
+    string->escapes = string->non_ascii = 0;
+    switch (*at) {
+        case 't': at = read_word(at, end, "true"); break;
+        case 'f': at = read_word(at, end, "false"); break;
+        case 'n':
+            string->text = (Slice){NULL, 0};
+            return read_word(at, end, "null");
+        default: return read_integer(at, end, &string->text);
+    }
+    if (at != NULL) string->text = (Slice){start, at - start};
+    return at;
+}
+
+/* Enter the field of a request; 0 if it came twice, or under both of its names. */
+static inline int enter_field(Request *request, int number, const FieldText *string) {
+    uint32_t is_long = number >= LONG_NAME;
+    uint32_t bit = 1u << (is_long ? number - LONG_NAME : number);
+    if (request->present & bit) return 0;
+    request->present |= bit;
+    if (is_long) request->long_names |= bit;
+    if (string->escapes) request->escaped |= bit;
+    if (string->non_ascii) request->non_ascii |= bit;
+    request->fields[is_long ? number - LONG_NAME : number] = string->text;
+    return 1;
+}
+
+static inline void clear_fields(Request *request) {
+    request->present = request->escaped = request->non_ascii = request->long_names = 0;
+}
+
 static const uint8_t *read_ext_fields(const uint8_t *at, const uint8_t *end, WhichField which, Request *request) {
-    Slice name, value;
-    int escapes, more;
+    Slice name;
+    FieldText value;
+    int more;
+    uint32_t nulls = 0;
     if (at >= end || *at != '{') return NULL;
     at++;
     do {
         at = read_name(at, end, &name);
         if (at == NULL) return NULL;
-        at = read_string(at, end, &value, &escapes);
+        at = read_value(at, end, &value);
         if (at == NULL) return NULL;
         int number = which(name);
         if (number >= 0) {
-            if (request->present & 1u << number) return NULL;
-            request->present |= 1u << number;
-            request->escaped |= (uint32_t)escapes << number;
-            request->fields[number] = value;
-        } else if (escapes) {
+            /* Of a field that comes twice the last value counts, be it null: left to the Python path. */
+            uint32_t bit = 1u << (number & (LONG_NAME - 1));
+            if (nulls & bit) return NULL;
+            if (value.text.at == NULL) {
+                if (request->present & bit) return NULL;
+                nulls |= bit;
+            } else if (!enter_field(request, number, &value)) {
+                return NULL;
+            }
+        } else if (value.escapes) {
             return NULL;
         }
         more = follows(&at, end);
@@ -92,14 +191,12 @@ static const uint8_t *read_ext_fields(const uint8_t *at, const uint8_t *end, Whi
 }
 
 static const uint8_t *read_number(const uint8_t *at, const uint8_t *end, int64_t *value) {
-    const uint8_t *start = at;
-    while (at < end && *at >= '0' && *at <= '9') at++;
-    Slice text = {start, at - start};
-    if ((text.size > 1 && *start == '0') || !int32_of(text, value)) return NULL;
-    return at;
+    Slice text;
+    at = read_integer(at, end, &text);
+    return at == NULL || *text.at == '-' || !int32_of(text, value) ? NULL : at;
 }
 
-enum { CODE = 1, FLAG = 2, OPAQUE = 4, VERSION = 8, LANGUAGE = 16, EXT_FIELDS = 32, HOW = 64 };
+enum { CODE = 1, FLAG = 2, OPAQUE = 4, VERSION = 8, LANGUAGE = 16, EXT_FIELDS = 32, HOW = 64, REMARK = 128 };
 
 static int is_language(PyObject *languages, Slice text) {
     for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(languages); n++) {
@@ -110,10 +207,12 @@ static int is_language(PyObject *languages, Slice text) {
 }
 
 static int read_json(const uint8_t *at, const uint8_t *end, PyObject *languages, WhichField which, Request *request) {
-    Slice name, value;
+    Slice name;
+    FieldText value;
     int64_t unused;
-    int seen = 0, what, escapes, more;
-    request->present = request->escaped = 0;
+    int seen = 0, what, more;
+    request->flag = request->opaque = 0; /* of requests without */
+    clear_fields(request);
     at = skip_blanks(at, end);
     if (at >= end || *at++ != '{') return 0;
     do {
@@ -133,42 +232,98 @@ static int read_json(const uint8_t *at, const uint8_t *end, PyObject *languages,
             at = read_number(at, end, &unused);
         } else if (slice_equals(name, "language")) {
             what = LANGUAGE;
-            at = read_string(at, end, &value, &escapes);
-            if (at != NULL && !is_language(languages, value)) return 0;
+            at = read_string(at, end, &value);
+            if (at != NULL && !is_language(languages, value.text)) return 0;
         } else if (slice_equals(name, "extFields")) {
             what = EXT_FIELDS;
             at = read_ext_fields(at, end, which, request);
         } else if (slice_equals(name, "serializeTypeCurrentRPC")) {
             what = HOW;
-            at = read_string(at, end, &value, &escapes);
-            if (at != NULL && escapes) return 0;
+            at = read_value(at, end, &value);
+        } else if (slice_equals(name, "remark")) {
+            what = REMARK;
+            at = read_value(at, end, &value);
         } else {
             return 0;
         }
-        if (at == NULL || seen & what) return 0;
+        /* The value of an escape is checked where it is used, so text that is not used must have none. */
+        if (at == NULL || seen & what || (what & (HOW | REMARK) && value.escapes)) return 0;
         seen |= what;
         more = follows(&at, end);
     } while (more == 1);
-    const int all = CODE | FLAG | OPAQUE | VERSION | LANGUAGE | EXT_FIELDS;
-    return more == 0 && skip_blanks(at, end) == end && (seen & all) == all;
+    const int needed = CODE | OPAQUE | EXT_FIELDS;
+    return more == 0 && skip_blanks(at, end) == end && (seen & needed) == needed;
+}
+
+/* Behind a JSON value of any kind, or NULL. Its inside is not checked: the code that serves the request parses it. */
+static const uint8_t *skip_value(const uint8_t *at, const uint8_t *end) {
+    int depth = 0;
+    for (; at < end; at++) {
+        uint8_t byte = *at;
+        if (byte == '"') {
+            FieldText string;
+            at = read_string(at, end, &string);
+            if (at == NULL) return NULL;
+            if (depth == 0) return at;
+            at--;
+        } else if (byte == '{' || byte == '[') {
+            depth++;
+        } else if (byte == '}' || byte == ']') {
+            if (depth == 0) return at;
+            if (--depth == 0) return at + 1;
+        } else if (byte == ',' && depth == 0) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* The code of a request whose JSON header does not begin with it; -1 if there is none. */
+static int64_t request_code_of(const uint8_t *at, const uint8_t *end) {
+    Slice name;
+    int64_t code;
+    int more;
+    at = skip_blanks(at, end);
+    if (at >= end || *at++ != '{') return -1;
+    do {
+        at = read_name(at, end, &name);
+        if (at == NULL) return -1;
+        if (slice_equals(name, "code")) return read_number(at, end, &code) == NULL ? -1 : code;
+        at = skip_value(at, end);
+        if (at == NULL) return -1;
+        more = follows(&at, end);
+    } while (more == 1);
+    return -1;
+}
+
+/* request_code(data, at): the header begins at `at`, behind its size. */
+static PyObject *request_code(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
+    if (count != 2 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "request_code(data, at)");
+        return NULL;
+    }
+    Py_ssize_t at = PyLong_AsSsize_t(args[1]), size = PyBytes_GET_SIZE(args[0]);
+    if (at == -1 && PyErr_Occurred()) return NULL;
+    if (at < PREFIX_SIZE || at > size) return PyLong_FromLong(-1);
+    const uint8_t *header = (const uint8_t *)PyBytes_AS_STRING(args[0]) + at;
+    Py_ssize_t header_size = get32(header - 4) & 0xFFFFFF;
+    if (header_size > size - at) return PyLong_FromLong(-1);
+    return PyLong_FromLongLong(request_code_of(header, header + header_size));
 }
 
 /* Binary */
 
-static int is_ascii(const uint8_t *at, Py_ssize_t size) {
-    uint8_t all = 0;
-    for (Py_ssize_t n = 0; n < size; n++) all |= at[n];
-    return all < 0x80;
-}
-
 static int read_binary(const uint8_t *at, const uint8_t *end, WhichField which, Request *request) {
-    request->present = request->escaped = 0;
-    if (end - at < BINARY_FIXED + 4 || get32(at + 13) != 0) return 0;
+    clear_fields(request);
+    if (end - at < BINARY_FIXED + 4) return 0;
+    Py_ssize_t remark_size = get32(at + 13);
     request->code = get16(at);
     request->opaque = (int32_t)get32(at + 5);
     request->flag = get32(at + 9);
-    if (request->opaque < 0 || (Py_ssize_t)get32(at + BINARY_FIXED) != end - at - BINARY_FIXED - 4) return 0;
-    at += BINARY_FIXED + 4;
+    if (request->opaque < 0 || remark_size > end - at - BINARY_FIXED - 4) return 0;
+    at += BINARY_FIXED + remark_size;
+    if ((Py_ssize_t)get32(at) != end - at - 4) return 0;
+    at += 4;
     while (at < end) {
         if (end - at < 2) return 0;
         Slice name = {at + 2, get16(at)};
@@ -176,13 +331,10 @@ static int read_binary(const uint8_t *at, const uint8_t *end, WhichField which, 
         Slice value = {name.at + name.size + 4, get32(name.at + name.size)};
         if (end - value.at < value.size) return 0;
         at = value.at + value.size;
-        if (!is_ascii(name.at, name.size) || !is_ascii(value.at, value.size)) return 0;
+        FieldText string = {value, 0, !is_ascii(value.at, value.size)};
+        if (!is_ascii(name.at, name.size) || (string.non_ascii && !is_utf8(value.at, value.size))) return 0;
         int number = which(name);
-        if (number >= 0 && value.size > 0) {
-            if (request->present & 1u << number) return 0;
-            request->present |= 1u << number;
-            request->fields[number] = value;
-        }
+        if (number >= 0 && value.size > 0 && !enter_field(request, number, &string)) return 0;
     }
     return 1;
 }

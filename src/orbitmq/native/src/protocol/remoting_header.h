@@ -13,17 +13,23 @@
 typedef struct {
     int64_t code, opaque, flag;
     Slice fields[MAX_FIELDS];
-    uint32_t present, escaped; /* bits of fields */
+    uint32_t present, escaped, non_ascii; /* bits of fields; text that is not ASCII is valid UTF-8 */
+    uint32_t long_names;                  /* bits of fields whose name had LONG_NAME */
 } Request;
 
-/* Maps a field name to its number; -1 for fields that are skipped. */
+/* Added to the number of a field that was sent under its long name: a request has fields of one kind only. */
+#define LONG_NAME 64
+
+/* Maps a field name to its number, with LONG_NAME where both kinds of names exist; -1 for fields that are skipped. */
 typedef int (*WhichField)(Slice name);
 
 static int number_of(Slice text, int64_t least, int64_t *value);
 static int int32_of(Slice text, int64_t *value);
 static int slice_equals(Slice text, const char *other);
 static int read_json(const uint8_t *at, const uint8_t *end, PyObject *languages, WhichField which, Request *request);
+static int64_t request_code_of(const uint8_t *at, const uint8_t *end);
 static int is_ascii(const uint8_t *at, Py_ssize_t size);
+static int is_utf8(const uint8_t *at, Py_ssize_t size);
 static int read_binary(const uint8_t *at, const uint8_t *end, WhichField which, Request *request);
 
 #endif

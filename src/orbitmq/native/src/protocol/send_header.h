@@ -7,7 +7,7 @@
 typedef struct {
     int64_t opaque, flag; /* of the request */
     Slice topic, properties;
-    int is_batch, has_escapes; /* the latter in the properties */
+    int is_batch, has_escapes, has_non_ascii; /* the latter two in the properties */
     int64_t queue_id, sys_flag, born, message_flag, reconsumed;
 } Send;
 

@@ -13,36 +13,48 @@
 
 /* Index keys */
 
-static int put_key(Batcher *self, uint32_t hash, Slice key, int64_t offset) {
+static int put_hash(Batcher *self, uint32_t hash, int64_t offset) {
     uint8_t *hash_at = buffer_extend(&self->hashes, 4), *offset_at = buffer_extend(&self->offsets, 8);
     if (hash_at == NULL || offset_at == NULL) return -1;
-    uint32_t value = index_hash(hash_on(hash, key.at, key.size));
+    uint32_t value = index_hash(hash);
     memcpy(hash_at, &value, 4);
     memcpy(offset_at, &offset, 8);
     return 0;
 }
 
+static int put_key(Batcher *self, uint32_t hash, Slice key, int64_t offset) {
+    return put_hash(self, hash_on(hash, key.at, key.size), offset);
+}
+
+/* The hash of one of the texts of a message, on top of another hash. */
+static uint32_t hash_text_on(uint32_t hash, const ParsedProperties *parsed, Slice text) {
+    return parsed->has_non_ascii ? hash_utf8_on(hash, text.at, text.size) : hash_on(hash, text.at, text.size);
+}
+
 static int put_keys(Batcher *self, const QueueRoute *route, const ParsedProperties *parsed, int64_t offset) {
     uint32_t hash = route->prefix_hash;
-    if (put_key(self, hash, parsed->unique_key, offset) < 0) return -1;
+    if (parsed->unique_key.at != NULL && put_hash(self, hash_text_on(hash, parsed, parsed->unique_key), offset) < 0) return -1;
     if (parsed->keys.at != NULL) {
         const uint8_t *at = parsed->keys.at, *end = at + parsed->keys.size;
         while (at <= end) {
             const uint8_t *blank = memchr(at, ' ', end - at);
             if (blank == NULL) blank = end;
-            if (blank > at && put_key(self, hash, (Slice){at, blank - at}, offset) < 0) return -1;
+            if (blank > at && put_hash(self, hash_text_on(hash, parsed, (Slice){at, blank - at}), offset) < 0) return -1;
             at = blank + 1;
         }
     }
-    if (parsed->tags.at != NULL) return put_key(self, hash_on(hash, (const uint8_t *)"T#", 2), parsed->tags, offset);
-    return 0;
+    if (parsed->tags.at == NULL) return 0;
+    return put_hash(self, hash_text_on(hash_on(hash, (const uint8_t *)"T#", 2), parsed, parsed->tags), offset);
 }
 
-/* Parse properties as they are stored: with a unique key, and none of the known ones twice. */
+/* Parse properties as they are stored: with none of the known ones twice. */
 static int read_stored_properties(Slice properties, ParsedProperties *parsed) {
     const uint8_t *item = properties.at, *end = item + properties.size;
     memset(parsed, 0, sizeof *parsed);
-    if (properties.size == 0 || end[-1] != 2 || !is_ascii(properties.at, properties.size)) return 0;
+    if (properties.size == 0) return 1;
+    if (end[-1] != 2) return 0;
+    parsed->has_non_ascii = !is_ascii(properties.at, properties.size);
+    if (parsed->has_non_ascii && !is_utf8(properties.at, properties.size)) return 0;
     while (item < end) {
         const uint8_t *stop = memchr(item, 2, end - item), *middle = memchr(item, 1, stop - item);
         if (middle == NULL) return 0;
@@ -56,7 +68,7 @@ static int read_stored_properties(Slice properties, ParsedProperties *parsed) {
         }
         item = stop + 1;
     }
-    return parsed->unique_key.at != NULL;
+    return 1;
 }
 
 /* The last property, without its terminator. */
@@ -93,19 +105,31 @@ static int miss_route(Batcher *self, const char *topic, Py_ssize_t size, int64_t
     return 0;
 }
 
+/* 1 if the queue can get the record at this offset, 0 if not, -1 for an error. */
+static int touch_for(Batcher *self, QueueRoute *route, int64_t offset) {
+    if (route->is_touched) return 1;
+    return self->dispatches_later || is_caught_up(route, offset) ? touch(self, route) : 0;
+}
+
+/* 1 if a record of this route can be appended whose variable parts, properties included, have at most `size` bytes; 0 if
+ * it is for the Python path, -1 for an error. */
+static int has_room_for(Batcher *self, QueueRoute *route, int64_t size, Py_ssize_t properties_size, const LogCursor *cursor) {
+    size += 72 + PyBytes_GET_SIZE(self->store_host) + PyBytes_GET_SIZE(route->field) + 2;
+    if (properties_size > self->max_properties || cursor->position + size > cursor->limit) return 0;
+    return touch_for(self, route, cursor->base + cursor->position);
+}
+
 /* Append a record; 1 if done, 0 if it is for the Python path, -1 for an error. */
 static int append_record(Batcher *self, QueueRoute *route, const Record *record, LogCursor *cursor) {
     Py_ssize_t store_size = PyBytes_GET_SIZE(self->store_host), field_size = PyBytes_GET_SIZE(route->field), properties_size = 0;
-    for (int n = 0; n < 3; n++) properties_size += record->properties[n].size;
+    for (int n = 0; n < PROPERTY_PARTS; n++) properties_size += record->properties[n].size;
     int64_t size = 72 + record->born_host.size + store_size + record->body.size + field_size + 2 + properties_size;
     if (properties_size > self->max_properties || cursor->position + size > cursor->limit) return 0;
     uint32_t crc;
     if (body_crc(self, record->body.at, record->body.size, &crc) < 0) return -1;
     int64_t offset = cursor->base + cursor->position;
-    if (!route->is_touched) {
-        int can = self->dispatches_later || is_caught_up(route, offset) ? touch(self, route) : 0;
-        if (can <= 0) return can;
-    }
+    int can = touch_for(self, route, offset);
+    if (can <= 0) return can;
     uint8_t *unit = NULL;
     if (!self->dispatches_later) {
         unit = unit_room(route);
@@ -135,7 +159,7 @@ static int append_record(Batcher *self, QueueRoute *route, const Record *record,
     at = put_bytes(at, PyBytes_AS_STRING(route->field), field_size);
     put16(at, properties_size);
     at += 2;
-    for (int n = 0; n < 3; n++) at = put_bytes(at, record->properties[n].at, record->properties[n].size);
+    for (int n = 0; n < PROPERTY_PARTS; n++) at = put_bytes(at, record->properties[n].at, record->properties[n].size);
     if (unit != NULL) put_unit(unit, offset, size, record->code);
     count_record(route, size);
     route->requests++;
@@ -145,7 +169,7 @@ static int append_record(Batcher *self, QueueRoute *route, const Record *record,
 }
 
 static int64_t tags_code(const ParsedProperties *parsed) {
-    return parsed->tags.at != NULL ? (int32_t)hash_on(0, parsed->tags.at, parsed->tags.size) : 0;
+    return parsed->tags.at != NULL ? (int32_t)hash_text_on(0, parsed, parsed->tags) : 0;
 }
 
 /* Begin a batch in this part of the log; -1 for an error. */

@@ -11,12 +11,14 @@ typedef struct {
     int64_t last_offset;
 } LogCursor;
 
+#define PROPERTY_PARTS 4
+
 typedef struct {
     uint32_t flag, sys_flag;
     int64_t born, code;
     Slice born_host, body;
     uint32_t reconsumed;
-    Slice properties[3]; /* one behind the other */
+    Slice properties[PROPERTY_PARTS]; /* one behind the other; empty ones have no bytes */
     ParsedProperties parsed;
 } Record;
 
@@ -24,6 +26,7 @@ static int put_key(Batcher *self, uint32_t hash, Slice key, int64_t offset);
 static int read_stored_properties(Slice properties, ParsedProperties *parsed);
 static Slice last_item(Slice properties);
 static int miss_route(Batcher *self, const char *topic, Py_ssize_t size, int64_t queue_id, int is_deferral, int needs_queue);
+static int has_room_for(Batcher *self, QueueRoute *route, int64_t size, Py_ssize_t properties_size, const LogCursor *cursor);
 static int append_record(Batcher *self, QueueRoute *route, const Record *record, LogCursor *cursor);
 static int64_t tags_code(const ParsedProperties *parsed);
 static int begin_batch(Batcher *self, PyObject *const *where, Py_buffer *log, LogCursor *cursor);

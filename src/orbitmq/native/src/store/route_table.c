@@ -220,12 +220,14 @@ static int Batcher_traverse(Batcher *self, visitproc visit, void *arg) {
     for (Py_ssize_t at = 0; at < self->route_count; at++)
         if (self->routes[at].queue != NULL) Py_VISIT(self->routes[at].queue->owner);
     Py_VISIT(self->crc32);
+    Py_VISIT(self->unique_ids);
     return 0;
 }
 
 static int Batcher_clear(Batcher *self) {
     drop_routes(self);
     Py_CLEAR(self->crc32);
+    Py_CLEAR(self->unique_ids);
     return 0;
 }
 
@@ -254,6 +256,7 @@ static void Batcher_dealloc(Batcher *self) {
     buffer_free(&self->half_routes);
     buffer_free(&self->acked_ranges);
     buffer_free(&self->items);
+    buffer_free(&self->made_key);
     PyMem_Free(self->touched);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }

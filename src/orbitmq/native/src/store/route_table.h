@@ -36,6 +36,7 @@ typedef struct {
     Py_ssize_t touched_room, touched_count;
     PyObject *languages, *added, *store_host, *json_parts, *binary_parts, *timed_json_parts, *timed_binary_parts, *crc32;
     PyObject *delays, *broker_name, *revive_topic, *batch_json, *batch_binary, *host_hex;
+    PyObject *unique_ids; /* makes the unique keys of messages that come without one */
     int64_t precision, longest, revive_queues;
     long language, version;
     int64_t kept_flags;
@@ -43,7 +44,7 @@ typedef struct {
     int is_indexing;
     int has_listeners; /* arrival listeners want every queue that got records */
     int dispatches_later; /* records are dispatched later: queues get their numbers only, the index nothing */
-    ByteBuffer answers, hashes, offsets, text, suffix, half_routes, acked_ranges, items;
+    ByteBuffer answers, hashes, offsets, text, suffix, half_routes, acked_ranges, items, made_key;
     PyObject *missing;
 } Batcher;
 
