@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"sort"
+	"strings"
 )
 
 // shape is how a client writes a JSON header.
@@ -15,19 +17,24 @@ type shape struct {
 	after     string            // behind the fields
 	dropped   string            // fields that the client does not send
 	unquoted  string            // fields whose value is a number or a boolean
+	zeros     bool              // false is 0
+	sorted    bool              // fields are in alphabetical order
+	added     []field           // fields that other clients do not send
 	uniqueKey bool              // the client makes unique keys
 	end       string            // behind the header
+}
+
+var longNames = map[string]string{
+	"a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId",
+	"f": "sysFlag", "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes",
+	"k": "unitMode", "m": "batch",
 }
 
 var shapes = map[string]*shape{
 	// The Go client 2.1.2: SEND_MESSAGE with long names.
 	"go": {
-		code: sendMessage,
-		names: map[string]string{
-			"a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId",
-			"f": "sysFlag", "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes",
-			"k": "unitMode", "m": "batch",
-		},
+		code:      sendMessage,
+		names:     longNames,
 		before:    `"language":"GO","version":317,"opaque":` + opaquePlace + `,"flag":0,"remark":"","extFields":`,
 		after:     `}`,
 		dropped:   "n bname maxMsgBytes",
@@ -41,12 +48,17 @@ var shapes = map[string]*shape{
 		dropped:  "m n bname maxMsgBytes expressionType",
 		unquoted: "d e f g h j k queueId queueOffset maxMsgNums sysFlag commitOffset suspendTimeoutMillis subVersion",
 	},
-	// The C++ client 2.x: keys in alphabetical order, an empty remark, a line end.
+	// The C++ client: keys in alphabetical order, some numbers without quotes, booleans as 0, an empty remark, a line end.
 	"cpp": {
-		code:      sendMessageV2,
+		code:      sendMessage,
+		names:     longNames,
 		before:    `"extFields":`,
-		after:     `,"flag":0,"language":"CPP","opaque":` + opaquePlace + `,"remark":"","version":333}`,
+		after:     `,"flag":0,"language":"CPP","opaque":` + opaquePlace + `,"remark":"","version":63}`,
 		dropped:   "n bname maxMsgBytes",
+		unquoted:  "d e f h",
+		zeros:     true,
+		sorted:    true,
+		added:     []field{{"AccessKey", ""}, {"OnsChannel", "ALIYUN"}, {"Signature", "95UDf8pxXAATFLiuxV+/lTXE02M="}},
 		uniqueKey: true,
 		end:       "\n",
 	},
@@ -61,27 +73,32 @@ func (s *shape) header(code int, fields []field) []byte {
 		code = s.code
 	}
 	fmt.Fprintf(&header, `{"code":%d,%s{`, code, s.before)
-	isFirst := true
-	for _, each := range fields {
-		if contains(s.dropped, each.name) {
-			continue
+	var members []string
+	for _, each := range append(fields, s.added...) {
+		if !contains(s.dropped, each.name) {
+			members = append(members, s.member(each))
 		}
-		if !isFirst {
-			header.WriteByte(',')
-		}
-		isFirst = false
-		name := each.name
-		if long := s.names[name]; long != "" {
-			name = long
-		}
-		value, _ := json.Marshal(each.value) // a string always has a JSON form
-		if contains(s.unquoted, each.name) {
-			value = []byte(each.value)
-		}
-		fmt.Fprintf(&header, `"%s":%s`, name, value)
 	}
-	header.WriteString("}" + s.after + s.end)
+	if s.sorted {
+		sort.Strings(members)
+	}
+	header.WriteString(strings.Join(members, ",") + "}" + s.after + s.end)
 	return header.Bytes()
+}
+
+func (s *shape) member(of field) string {
+	name, value := of.name, of.value
+	if long := s.names[name]; long != "" {
+		name = long
+	}
+	if s.zeros && value == "false" {
+		value = "0"
+	}
+	if contains(s.unquoted, of.name) {
+		return fmt.Sprintf(`"%s":%s`, name, value)
+	}
+	text, _ := json.Marshal(value) // a string always has a JSON form
+	return fmt.Sprintf(`"%s":%s`, name, text)
 }
 
 // queueBefore is the text in front of the number of a send's queue.

@@ -45,6 +45,18 @@ LONG_FIELDS: dict[str, Any] = {
     "defaultTopicQueueNums": "4",
     "batch": "false",
 }
+CPP_FIELDS = {
+    **dict(sorted(LONG_FIELDS.items())),
+    "queueId": 0,
+    "sysFlag": 0,
+    "flag": 0,
+    "defaultTopicQueueNums": 4,
+    "batch": "0",
+    "unitMode": "0",
+    "AccessKey": "",
+    "OnsChannel": "ALIYUN",
+    "Signature": "95UDf8pxXAATFLiuxV+/lTXE02M=",
+}
 SHORT_FIELDS: dict[str, Any] = {
     "a": "shop",
     "b": TOPIC,
@@ -83,8 +95,7 @@ def in_reverse(document: dict[str, Any]) -> dict[str, Any]:
 SENDS = {
     "of the Go client": compact(header(10, LONG_FIELDS, remark="")),
     "of the Node client": compact(header(310, {**SHORT_FIELDS, "i": "TAGS\x01TagN\x02KEYS\x01nk1 nk2\x02"})),
-    "of the C++ client": compact(header(310, {**SHORT_FIELDS, "Signature": "", "AccessKey": ""}, remark=""))
-    + b"\n",
+    "of the C++ client": compact(header(10, CPP_FIELDS, remark="", language="CPP")) + b"\n",
     "without the last separator": compact(header(310, {**SHORT_FIELDS, "i": PROPERTIES[:-1]})),
     "without properties": compact(header(310, {**SHORT_FIELDS, "i": None, "l": None})),
     "with a null remark and spaces": json.dumps(header(310, SHORT_FIELDS, remark=None)).encode(),

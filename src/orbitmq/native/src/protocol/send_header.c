@@ -11,7 +11,7 @@ enum {
     SEND_PROPERTIES = SEND_NEEDED, SEND_RECONSUMED, SEND_UNIT_MODE, SEND_RECONSUME_LIMIT, SEND_IS_BATCH, SEND_BROKER_NAME
 };
 
-/* The long names, which SEND_MESSAGE has; the Go client sends no other. */
+/* The long names, which SEND_MESSAGE has; the Go and C++ clients send no other. */
 static int which_long_name(Slice name) {
     int number = -1;
     switch (name.size) {
@@ -38,7 +38,10 @@ static int which_of_send(Slice name) {
     return name.at[0] >= 'a' && name.at[0] <= 'n' ? name.at[0] - 'a' : -1;
 }
 
-static int is_boolean(Slice text) { return slice_equals(text, "true") || slice_equals(text, "false"); }
+/* The C++ client writes booleans as 0 and 1, and both are false, as in Java. */
+static int is_boolean(Slice text) {
+    return slice_equals(text, "true") || slice_equals(text, "false") || slice_equals(text, "0") || slice_equals(text, "1");
+}
 
 /* Convert the typed fields; 0 if one is unusual. */
 static int read_send(const Request *request, Send *send) {
