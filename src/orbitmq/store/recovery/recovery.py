@@ -21,7 +21,7 @@ from orbitmq.store.dispatch.dispatcher import MULTI_DISPATCH, NOT_QUEUED
 from orbitmq.store.dispatch.native_reput import NativeReput
 from orbitmq.store.errors import StoreDamagedError
 from orbitmq.store.recovery.finish_deletion import finish_deletions
-from orbitmq.store.recovery.topic_repair import one_bit_away, restore_topic
+from orbitmq.store.recovery.topic_repair import is_misnamed, one_bit_away, restore_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -301,17 +301,17 @@ class Recovery:
             return False
         self._at = found.offset
         if found.offset >= start:
-            found = self._of_its_queue(found)
+            found = self._of_its_queue(found, has_damage=bool(report.damages))
             self._dispatcher.dispatch_scanned(found, to_index=found.offset >= index_start)
         else:
             self._dispatcher.index_scanned(found)
         return True
 
-    def _of_its_queue(self, seen: Seen) -> Seen:
+    def _of_its_queue(self, seen: Seen, *, has_damage: bool) -> Seen:
         """The record with its correct topic, if a bit of the name is flipped.
 
-        It then does not continue the queue that it names, but exactly the queue of a topic that differs in one bit.
-        A topic whose first record this is, is not doubted.
+        It then does not continue the queue that it names, but exactly the queue of a topic that differs in one bit,
+        and the records behind it agree. A topic whose first record this is, is not doubted.
         """
         if seen.sys_flag & NOT_QUEUED or not seen.queue_offset:
             return seen
@@ -326,6 +326,7 @@ class Recovery:
                 isinstance(queue, ConsumeQueue)
                 and queue.end == seen.queue_offset
                 and 0 < queue.max_physical <= seen.offset
+                and is_misnamed(self._files, seen, topic, named.end if named else 0, has_damage=has_damage)
                 and restore_topic(self._files, seen, topic)
             ):
                 return seen._replace(topic=topic)

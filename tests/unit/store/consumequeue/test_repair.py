@@ -204,3 +204,59 @@ def test_after_a_crash_a_record_with_a_flipped_topic_stays_in_its_queue(tmp_path
     with open_small(tmp_path) as again:
         assert again.queues.names() == [TOPIC]
         assert offsets_of(read_all(again)) == offsets
+
+
+NEIGHBOURS = ("TopicA", "TopicC", "TopicE")
+"""Names that differ in one bit."""
+
+
+def send_alternately(store: MessageStore, count: int) -> dict[str, list[int]]:
+    """As many messages to each of the topics; where they lie in the log."""
+    offsets: dict[str, list[int]] = {topic: [] for topic in NEIGHBOURS}
+    for _ in range(count):
+        for topic in NEIGHBOURS:
+            offsets[topic] += send(store, topic=topic, size=100)
+    return offsets
+
+
+@pytest.mark.parametrize("at", [0, 4, 10])
+@pytest.mark.parametrize("damage", [b"\0\0\0\0", None])
+def test_a_lost_record_moves_none_behind_it_into_a_topic_of_nearly_the_same_name(
+    tmp_path: Path, at: int, damage: bytes | None
+) -> None:
+    store = open_small(tmp_path)
+    offsets = send_alternately(store, 12)
+    store.flush()
+    store.abandon()
+    lost = offsets["TopicA"].pop(at)
+    if damage is None:
+        edit_log(tmp_path, lost + 12, b"\0\0\0\1")  # queue 1
+    else:
+        edit_log(tmp_path, lost + 4, damage)
+    with open_small(tmp_path) as again:
+        for topic in NEIGHBOURS:
+            assert offsets_of(read_all(again, topic)) == offsets[topic]
+        assert {record.topic for topic in NEIGHBOURS for record in read_all(again, topic)} == set(NEIGHBOURS)
+
+
+@pytest.mark.parametrize("at", [3, 7, 10])
+def test_after_a_crash_a_topic_flipped_into_another_one_is_restored(tmp_path: Path, at: int) -> None:
+    store = open_small(tmp_path)
+    for topic, ahead in zip(NEIGHBOURS, (0, 2, 5), strict=True):
+        send(store, ahead, topic=topic)
+    offsets = {topic: [record.physical_offset for record in read_all(store, topic)] for topic in NEIGHBOURS}
+    for topic, more in send_alternately(store, 12).items():
+        offsets[topic] += more
+    store.flush()
+    store.abandon()
+    damage_topic_from(tmp_path, offsets["TopicC"][at], b"TopicC", b"TopicA")
+    with open_small(tmp_path) as again:
+        for topic in NEIGHBOURS:
+            assert offsets_of(read_all(again, topic)) == offsets[topic]
+
+
+def damage_topic_from(root: Path, offset: int, topic: bytes, other: bytes) -> None:
+    path = root / "commitlog" / f"{offset // LOG_FILE * LOG_FILE:020d}"
+    data = path.read_bytes()
+    at = data.index(topic, offset % LOG_FILE)
+    edit_log(root, offset // LOG_FILE * LOG_FILE + at, other)
