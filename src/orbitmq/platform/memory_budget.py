@@ -42,6 +42,7 @@ class MemoryBudget:
         self.limit = limit or default_limit()
         self.tight_from = int(self.limit * TIGHT_PART)
         self.used = 0
+        self._peak = 0
         self._categories: dict[str, int] = {}
         self._lock = threading.Lock()
         self.members: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -64,8 +65,15 @@ class MemoryBudget:
     def charge(self, category: str, size: int) -> None:
         """Add bytes to a category; ``size`` may be negative."""
         with self._lock:
-            self.used += size
+            self.used = used = self.used + size
+            self._peak = max(self._peak, used)
             self._categories[category] = self._categories.get(category, 0) + size
+
+    def take_peak(self) -> int:
+        """The maximum of ``used`` since the last call."""
+        with self._lock:
+            peak, self._peak = self._peak, self.used
+        return peak
 
     def release(self, category: str, size: int) -> None:
         """Remove bytes from a category."""

@@ -9,13 +9,13 @@ from orbitmq.platform.memory_budget import MIN_BUDGET
 from orbitmq.platform.settings import INT32_MAX, INT64_MAX, ConfigError, Int64, Range, setting
 from orbitmq.protocol.command.frame import MAX_FRAME
 from orbitmq.remoting.connect.trusted_proxies import read_networks
-from orbitmq.remoting.limits.connection_limits import MAX_HEADER_BYTES, Limits
+from orbitmq.remoting.limits.connection_limits import MAX_REQUEST_HEADER_BYTES, Limits
 
 REMOTING_RANGES: dict[str, Range] = {
     # ``check_remoting`` has a lower bound above 0.
     "remoting_memory_budget": Range(0, INT64_MAX),
     # A send with full properties needs the lower bound.
-    "remoting_max_header_bytes": Range(MAX_HEADER_BYTES, MAX_FRAME),
+    "remoting_max_header_bytes": Range(MAX_REQUEST_HEADER_BYTES, MAX_FRAME),
     "remoting_frame_timeout_seconds": Range(1, INT32_MAX),
     "remoting_min_bytes_per_second": Range(1, INT32_MAX),
     "remoting_max_connections": Range(1, INT32_MAX),
@@ -31,7 +31,7 @@ class RemotingSettings:
     remoting_memory_budget: Int64 = setting(0, optional=True)
     """Bytes that the process may hold for its peers: received and not processed, responses not read, caches.
     0 is 1 GiB, or a quarter of the memory if that is less."""
-    remoting_max_header_bytes: int = setting(MAX_HEADER_BYTES, optional=True)
+    remoting_max_header_bytes: int = setting(MAX_REQUEST_HEADER_BYTES, optional=True)
     remoting_frame_timeout_seconds: int = setting(30, optional=True)
     """Time for a frame from first to last byte, plus its size divided by ``remotingMinBytesPerSecond``."""
     remoting_min_bytes_per_second: int = setting(65_536, optional=True)

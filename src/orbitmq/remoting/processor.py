@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from orbitmq.protocol.codes import LanguageCode, ResponseCode, SerializeType
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.command.fields import decode_fields
-from orbitmq.protocol.command.frame import FRAME_PREFIX
+from orbitmq.protocol.command.frame import FRAME_PREFIX, MAX_FRAME
 from orbitmq.protocol.command.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.message.flags import RESPONSE
@@ -81,7 +81,7 @@ def handler_of(processor: Processor) -> Handler:
         except NotReadyError as error:
             answer = _when_ready(error, processor, request, connection)
         if isinstance(answer, Command):
-            return answer.encode()
+            return _encoded(answer, request)
         run_in_background(_answer_later(answer, processor, request, connection))
         return None
 
@@ -115,12 +115,21 @@ async def _answer_later(
             response = await answer
         except NotReadyError as error:
             response = await _when_ready(error, processor, request, connection)
-        data = response.encode()
+        data = _encoded(response, request)
     except (RequestRefusedError, ProtocolError) as error:
         data = refusal(request, error).encode()
     except Exception as error:
         data = failed(error, request.header, request.serialize_type, connection.remote_address)
     connection.answer(request.header, data)
+
+
+def _encoded(response: Command, request: Command) -> bytes:
+    """The frame of a response; an error if it is longer than what clients read: they would close the connection."""
+    data = response.encode()
+    if len(data) <= MAX_FRAME:
+        return data
+    text = f"the answer has {len(data)} bytes, at most {MAX_FRAME} are allowed: request less at once"
+    return refusal(request, RequestRefusedError(text)).encode()
 
 
 def fields_of(request: Command) -> dict[str, Any]:

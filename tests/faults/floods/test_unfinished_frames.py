@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orbitmq.platform.memory_budget import MemoryBudget
-from orbitmq.protocol.command.frame import FrameError, FrameParser
+from orbitmq.protocol.command.frame import ESCAPE_SIZE, FrameError, FrameParser
 from orbitmq.remoting import Limits
-from orbitmq.remoting.limits.connection_limits import MAX_HEADER_BYTES
+from orbitmq.remoting.limits.connection_limits import MAX_HEADER_BYTES, MAX_REQUEST_HEADER_BYTES
 from support.broker.flood_harness import (
     BUDGET,
     MEGABYTE,
@@ -87,7 +87,7 @@ async def test_the_deadline_of_a_frame_depends_on_its_size() -> None:
 @on_each_loop
 async def test_a_header_over_the_limit_closes_its_connection_before_it_is_read() -> None:
     async with serving({ECHO: echo}) as server, RawPeer.connected(server) as peer:
-        size = MAX_HEADER_BYTES + 1
+        size = MAX_HEADER_BYTES * ESCAPE_SIZE + 1
         peer.send(request(ECHO, 1), struct.pack(">iI", size + 4, size) + b"{")
         assert (await peer.receive()).opaque == 1
         assert await peer.rest() == b""
@@ -108,8 +108,29 @@ async def test_a_send_with_full_properties_fits_however_its_json_is_escaped(tmp_
 def test_a_parser_refuses_a_long_header_at_its_first_bytes() -> None:
     parser = FrameParser(max_header=100)
 
+    with pytest.raises(FrameError, match="header of 601 bytes, at most 100"):
+        parser.feed(struct.pack(">iI", 10_000, 601))
     with pytest.raises(FrameError, match="header of 101 bytes, at most 100"):
-        parser.feed(struct.pack(">iI", 10_000, 101))
+        FrameParser(max_header=100).feed(struct.pack(">iI", 10_000, 1 << 24 | 101))
+
+
+def test_a_parser_counts_an_escape_as_one_character() -> None:
+    assert len(FrameParser(max_header=100).feed(frame(b"\\u0001" * 90 + bytes(10)))) == 1
+    assert len(FrameParser(max_header=100).feed(frame(b'\\"' * 100))) == 1
+    for header in (b"\\u0001" * 90 + bytes(11), bytes(101), b'\\"' * 101):
+        with pytest.raises(FrameError, match=f"header of {len(header)} bytes, at most 100"):
+            FrameParser(max_header=100).feed(frame(header))
+
+
+async def test_a_broker_reads_requests_with_headers_of_up_to_64_kib(tmp_path: Path) -> None:
+    async with flooded_broker(tmp_path) as (_, port):
+        with Canary(port) as canary:
+            wire = send_request(1, b"body")
+            head = wire[8:-4].replace(b'"version"', b'"padding":"%b","version"')
+            room = MAX_REQUEST_HEADER_BYTES - len(head % b"")
+            assert canary.ask(frame(head % (b"x" * room), b"body")).code == 0
+            with pytest.raises(ConnectionError):
+                canary.ask(frame(head % (b"x" * (room + 1)), b"body"))
 
 
 @on_each_loop

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from orbitmq.platform.memory_budget import UNSENT, MemoryBudget
+from orbitmq.remoting.limits import memory_guard
 from support.broker.flood_harness import (
     BUDGET,
     MEGABYTE,
@@ -14,10 +16,12 @@ from support.broker.flood_harness import (
     push,
     silent_sockets,
 )
-from support.remoting_harness import eventually
+from support.remoting_harness import ECHO, echo, eventually, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 CLIENTS = 50
 PULLS = 600
@@ -59,3 +63,13 @@ async def test_memory_is_returned_to_the_system_after_a_flood(tmp_path: Path) ->
             await eventually(lambda: canary.send().code == 0 and server.memory - before > 90 * MEGABYTE)
             stack.close()
             await eventually(lambda: canary.send().code == 0 and server.memory - before < 30 * MEGABYTE)
+
+
+async def test_memory_of_a_flood_between_two_sweeps_is_returned_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    releases: list[int] = []
+    monkeypatch.setattr(memory_guard, "release_freed_memory", lambda: releases.append(1))
+    budget = MemoryBudget(BUDGET)
+    async with serving({ECHO: echo}, budget=budget):
+        budget.charge(UNSENT, BUDGET // 3)
+        budget.release(UNSENT, BUDGET // 3)
+        await eventually(lambda: releases == [1])

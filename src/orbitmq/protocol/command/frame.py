@@ -29,6 +29,9 @@ MAX_FRAME = 16777216
 
 MAX_HEADER = 0xFFFFFF
 
+ESCAPE_SIZE = 6
+"""Bytes of ``\\u0001``, the longest escape of JSON, for a single character."""
+
 _MAX_BODY = 0x7FFFFFFF - 4 - MAX_HEADER
 """With any header its length still fits the signed length field."""
 
@@ -56,6 +59,8 @@ class FrameParser:
     """Cuts a stream that arrives in arbitrary pieces into frames.
 
     A frame that cannot be right is refused as soon as its first bytes say so, before its body is waited for.
+    ``max_header`` counts an escape of JSON as the character that it stands for, so a header in JSON with many
+    escapes may have up to six times as many bytes.
     """
 
     __slots__ = ("_error", "_max_header", "_max_length", "_needed", "_pending", "begun")
@@ -100,18 +105,27 @@ class FrameParser:
             if (
                 not header_size + 4 <= length <= longest
                 or word >= _FIRST_UNKNOWN_TYPE
-                or header_size > longest_header
+                or (header_size > longest_header and word > longest_header * ESCAPE_SIZE)
             ):
                 raise self._refuse(length, word, frames)
             end = at + 4 + length
             if end > size:
                 break
             body_at = at + _PREFIX_SIZE + header_size
+            if header_size > longest_header and self._unescaped_size(data, at, body_at) > longest_header:
+                raise self._refuse(length, word, frames)
             frames.append((word >> 24, data[at + _PREFIX_SIZE : body_at], data[body_at:end]))
             at = end
         if at < size:
             self._keep(data, at, frames)
         return frames
+
+    @staticmethod
+    def _unescaped_size(data: bytes, at: int, body_at: int) -> int:
+        """About the size of a JSON header without escapes."""
+        start = at + _PREFIX_SIZE
+        escapes, codes = data.count(b"\\", start, body_at), data.count(b"\\u", start, body_at)
+        return body_at - start - escapes - codes * (ESCAPE_SIZE - 2)
 
     def joined(self, data: bytes) -> bytes:
         """The next piece of the stream with what was held of a frame in front; empty until that is complete.

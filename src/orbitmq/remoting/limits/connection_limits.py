@@ -7,10 +7,13 @@ import dataclasses
 from orbitmq.protocol.command.frame import MAX_FRAME
 
 MAX_HEADER_BYTES = 256 * 1024
-"""The longest header of a legitimate request is a send with full properties in JSON: 32,767 bytes, each of which a
-writer may escape to six (``\\u0001`` stands around every property), are 196,602; names, group and topic take about
-1 KiB more. Lists (registrations, heartbeats, acknowledgements) are in bodies. The next power of two leaves room for
-properties that are a little too long, which are answered with MESSAGE_ILLEGAL and not with a closed connection."""
+"""Of an answer: that to a pop names an offset for each of thousands of queues."""
+
+MAX_REQUEST_HEADER_BYTES = 64 * 1024
+"""The longest header of a legitimate request is a send with full properties: 32,767 bytes; names, group and topic
+take about 1 KiB more. Lists (registrations, heartbeats, acknowledgements) are in bodies. Twice as much leaves room
+for properties that are a little too long, which are answered with MESSAGE_ILLEGAL and not with a closed connection.
+In JSON every one of these bytes may be an escape of six, which counts as one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Limits:
     """Maximum frame size, length field included; a longer one closes its connection."""
 
     header_bytes: int = MAX_HEADER_BYTES
-    """Maximum header size; a longer one closes its connection before the rest of it is read."""
+    """Maximum header size, escapes of JSON counted as one byte; a longer one closes its connection."""
 
     frame_seconds: float = 30.0
     """Time for a frame from first to last byte, and a second more for each ``frame_bytes_per_second`` of it."""

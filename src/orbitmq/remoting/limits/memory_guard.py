@@ -35,7 +35,10 @@ REVIEW_SECONDS = 0.05
 """Minimum interval between reviews of a tight budget: sorting thousands of connections takes milliseconds."""
 
 LARGE_RELEASE = 32 << 20
-"""Freed memory is returned to the system when this much less is held than at the last peak."""
+"""Freed memory is returned to the system when this much less is held than at the last peak, or with a small budget
+when ``RELEASE_PART`` of it is."""
+
+RELEASE_PART = 1 / 4
 
 
 class MemoryGuard:
@@ -70,8 +73,9 @@ class MemoryGuard:
         self.review(now)
         used, before = self.budget.used, self._used_before
         self._used_before = used
-        self._peak = max(self._peak, used)
-        if self._peak - used >= LARGE_RELEASE and used >= before:
+        # Not ``used`` alone: a flood may come and be cut off between two sweeps.
+        self._peak = max(self._peak, self.budget.take_peak())
+        if self._peak - used >= min(LARGE_RELEASE, self.budget.limit * RELEASE_PART) and used >= before:
             # The use no longer falls: everything of the peak is released.
             self._peak = used
             release_freed_memory()

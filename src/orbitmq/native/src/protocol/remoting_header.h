@@ -6,9 +6,9 @@
 #define BINARY_FIXED 17
 #define MAX_FIELDS 14
 
-/* As MAX_HEADER_BYTES of remoting/limits/connection_limits.py: properties have 32,767 bytes at most, and an escape is
- * six times as long as its character. Longer headers are for the Python path, which knows the setting. */
-#define MAX_HEADER (256 * 1024)
+/* As MAX_REQUEST_HEADER_BYTES of remoting/limits/connection_limits.py. Longer headers are for the Python path, which
+ * knows the setting and counts escapes. */
+#define MAX_HEADER (64 * 1024)
 
 typedef struct {
     int64_t code, opaque, flag;
