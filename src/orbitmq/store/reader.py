@@ -15,6 +15,7 @@ from orbitmq.store.commitlog.cold_data import NEAR, ColdData
 from orbitmq.store.commitlog.scanner import LogView, Seen
 from orbitmq.store.consumequeue.consume_queue import FILLER_SIZE, UNIT, UNIT_SIZE, ConsumeQueue
 from orbitmq.store.consumequeue.ext import is_ext_address, read_ext
+from orbitmq.store.consumequeue.known_tags import MAX_DOUBTS, KnownTags
 from orbitmq.store.recovery.topic_repair import restore_topic
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class Reader:
         """Reads that came to a record that is damaged in the log; none was served."""
         self.memory_window = memory_size * config.access_message_in_memory_max_ratio // 100
         """Records this close to the end of the log are assumed to be in memory."""
+        self._known_tags = KnownTags()
         self.cold = ColdData(log, clock)
         self.checked_from = 0
         """Records from this offset on were written by this process; older ones are checked when read."""
@@ -148,12 +150,12 @@ class Reader:
         seen = self._look(offset)
         return None if seen is None else self._log.slice(offset, seen.size)
 
-    def _look(self, offset: int) -> Seen | None:
+    def _look(self, offset: int, *, check_crc: bool = True) -> Seen | None:
         buffer = self._log.files.buffer_at(offset)
         if buffer is None:
             return None
         base = offset - offset % self._log.file_size
-        found = LogView(base, buffer).look(offset - base, check_crc=offset < self.checked_from)
+        found = LogView(base, buffer).look(offset - base, check_crc=check_crc and offset < self.checked_from)
         return found if isinstance(found, Seen) and found.body_is_intact else None
 
     def store_timestamp(self, offset: int) -> int | None:
@@ -331,10 +333,10 @@ class Reader:
         matches_record: Callable[[memoryview], bool] | None,
         in_bulk: bool,
     ) -> None:
-        config, log = self._config, self._log
+        config, log, topic = self._config, self._log, queue.topic
         end, log_start = log.committed, log.start
         start = stop = -1
-        examined, deadline = 0, self._clock.monotonic() + FILTER_SECONDS
+        examined, doubts, deadline = 0, 0, self._clock.monotonic() + FILTER_SECONDS
         requested, is_wrong = result.next_begin_offset, False
         # Units of an LMQ point to records that name other queues; those of inner batches are numbered differently.
         is_plain = not queue.is_batch and not queue.topic.startswith(LMQ_PREFIX)
@@ -374,8 +376,20 @@ class Reader:
                 if is_ext_address(code):
                     code = self._resolve(queue, code)  # noqa: PLW2901
                 if not matches_code(code):
+                    if is_plain and physical < self.checked_from and self._known_tags.is_doubtful(topic, code):
+                        doubts += 1
+                        is_over = doubts > MAX_DOUBTS
+                        is_wrong = not is_over and self._has_wrong_code(queue, queue_offset, physical, size, code)
+                        if is_wrong or is_over:
+                            result.next_begin_offset = queue_offset
+                            break
                     continue
-            if is_plain and self._leads_elsewhere(queue, queue_offset, physical, size):
+            if is_plain and (
+                self._leads_elsewhere(queue, queue_offset, physical, size)
+                or (
+                    physical < self.checked_from and self._has_wrong_code(queue, queue_offset, physical, size, code)
+                )
+            ):
                 is_wrong = self._repairs.report(queue, queue_offset, queue_offset + 1)
                 if is_wrong:
                     result.next_begin_offset = queue_offset
@@ -421,6 +435,16 @@ class Reader:
             return False  # the file is missing, which is not the queue's fault
         head: tuple[int, ...] = _HEAD.unpack_from(buffer, at)
         return head != (size, queue.queue_id, queue_offset, physical)
+
+    def _has_wrong_code(self, queue: Queue, queue_offset: int, physical: int, size: int, code: int) -> bool:
+        """True if a unit has a tags code that its record does not have, and will be repaired."""
+        seen = self._look(physical, check_crc=False) if physical >= self._log.start else None
+        if seen is None or is_ext_address(code) or self._leads_elsewhere(queue, queue_offset, physical, size):
+            return False
+        if self._repairs.code_of(queue, seen) == code:
+            self._known_tags.confirm(queue.topic, code)
+            return False
+        return self._repairs.report(queue, queue_offset, queue_offset + 1)
 
     def _is_readable(self, queue: Queue, physical: int, size: int) -> bool:
         if physical >= self.checked_from:

@@ -187,9 +187,10 @@ class QueueRepairs:
                     continue
                 position += seen.size
                 if seen.topic == topic and seen.queue_id == wanted[0] and seen.queue_offset in wanted[1]:
-                    repair.found[seen.queue_offset] = seen.offset, seen.size, self._code_of(repair.queue, seen)
+                    repair.found[seen.queue_offset] = seen.offset, seen.size, self.code_of(repair.queue, seen)
 
-    def _code_of(self, queue: ConsumeQueue, seen: Seen) -> int:
+    def code_of(self, queue: Queue, seen: Seen) -> int:
+        """The tags code that the unit of a record has."""
         tags, _, _ = index_fields(seen.properties)
         code = tags_code(tags) if tags else 0
         topic = self._dispatcher.table.topics.get(queue.topic)

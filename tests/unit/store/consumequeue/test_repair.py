@@ -12,8 +12,10 @@ import pytest
 from orbitmq import native
 from orbitmq.native.python.gather_records import gather_records
 from orbitmq.protocol.java import tags_code
+from orbitmq.store import GetStatus
 from orbitmq.store import reader as reading
 from orbitmq.store.background.service import StoreService
+from orbitmq.store.consumequeue import known_tags
 from support.store.stores import (
     LOG_FILE,
     QUEUE_FILE,
@@ -86,6 +88,53 @@ def test_a_tags_code_that_is_no_hash_is_found_by_a_reader_that_filters(tmp_path:
     with open_small(tmp_path) as store:
         result = store.get(TOPIC, 1, 17, matches_code={tags_code(f"t{record % 5}")}.__contains__)
         assert served(result)[0].queue_offset == 17
+
+
+@pytest.mark.parametrize("bit", [126, 140, 150])
+def test_a_wrong_hash_of_tags_is_found_by_a_reader_that_filters(tmp_path: Path, bit: int) -> None:
+    filled(tmp_path)
+    whole = tree(tmp_path, "consumequeue")
+    flip(tmp_path, 1, 17, bit)
+    wanted = {tags_code(f"t{(17 * QUEUES + 1) % 5}")}
+    with open_small(tmp_path) as store:
+        found, offset = [], 0
+        while offset < MANY:
+            result = store.get(TOPIC, 1, offset, matches_code=wanted.__contains__)
+            found += [record.queue_offset for record in served(result)]
+            assert result.next_begin_offset > offset
+            offset = result.next_begin_offset
+        assert found == list(range(2, MANY, 5))
+        assert (store.repairs.repaired, store.repairs.lost) == (1, 0)
+    assert tree(tmp_path, "consumequeue") == whole
+
+
+def test_a_hash_of_other_tags_is_found_by_every_reader_of_the_record(tmp_path: Path) -> None:
+    filled(tmp_path)
+    whole = tree(tmp_path, "consumequeue")
+    flip(tmp_path, 1, 17, 159)
+    with open_small(tmp_path) as store:
+        read_all(store, queue_id=1)
+        assert (store.repairs.repaired, store.repairs.lost) == (1, 0)
+    assert tree(tmp_path, "consumequeue") == whole
+
+
+def test_a_topic_of_very_many_tags_is_read_in_steps_and_no_longer_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, checked = known_tags.MAX_DOUBTS, 4 * known_tags.MAX_DOUBTS
+    monkeypatch.setattr(known_tags, "MAX_CODES", checked)
+    with open_small(tmp_path, mapped_file_size_consume_queue=4000) as store:
+        for number in range(2 * checked):
+            send(store, TAGS=f"unique{number}")
+    with open_small(tmp_path, mapped_file_size_consume_queue=4000) as store:
+        steps, offset = [], 0
+        while offset < 2 * checked:
+            result = store.get(TOPIC, 0, offset, matches_code={1}.__contains__)
+            assert result.status is GetStatus.NO_MATCHED_MESSAGE
+            steps.append(result.next_begin_offset - offset)
+            offset = result.next_begin_offset
+        assert steps == [step, step, step, checked + step]
+        assert store.repairs.repaired == 0
 
 
 def test_many_flipped_bits_in_a_closed_store_cost_no_message(tmp_path: Path) -> None:
