@@ -300,6 +300,11 @@ class MessageStore:
             return self.log.flushed
         return self.log.committed
 
+    @property
+    def skipped_records(self) -> int:
+        """Records that could not be dispatched and that no queue has."""
+        return self._reput.skipped
+
     def catch_up(self, most: int = 1 << 62) -> int:
         """Dispatch records that became visible since they were appended; returns how many."""
         if self.dispatcher.position >= self.visible_end:

@@ -63,6 +63,13 @@ class RuntimeInfo:
     def answer(self, request: Command, _: Connection) -> Command:
         return request.response(ResponseCode.SUCCESS, body=KVTable(self.table()).encode())
 
+    def _skipped(self) -> dict[str, str]:
+        """Records that background services skipped, for those that did."""
+        figures = self._stats.quarantine.figures()
+        if self._store.skipped_records:
+            figures["quarantined_reput"] = str(self._store.skipped_records)
+        return figures
+
     def table(self) -> dict[str, str]:
         """All figures by name."""
         return (
@@ -71,7 +78,7 @@ class RuntimeInfo:
             | self._log_and_disks()
             | self._delayed()
             | self._empty_queues()
-            | self._stats.quarantine.figures()
+            | self._skipped()
             | {
                 "brokerActive": "true" if self._store.is_open else "false",
                 "brokerVersionDesc": version_name(CURRENT_VERSION),

@@ -215,13 +215,21 @@ class Retention:
         """
         store = self._store
         start = store.log.start
+        failure: Exception | None = None
         for queue in list(store.queues.opened()):
             topic = store.queues.topics.get(queue.topic)
             if topic is not None and topic.queues.get(queue.queue_id) is queue:  # not deleted meanwhile
-                report.queue_files += queue.expire(start)
+                try:
+                    report.queue_files += queue.expire(start)
+                except Exception as error:
+                    # The others must follow all the same: a full disk needs their files.
+                    logger.error("retention: queue %s/%d skipped: %s", queue.topic, queue.queue_id, error)
+                    failure = failure or error
             yield None
         if store.index is not None:
             report.index_files = len(store.index.delete_before(start))
+        if failure is not None:
+            raise failure
 
     def used_ratio(self) -> float:
         """Disk usage: the least of the log's disks, or that of the queues if it is higher."""
