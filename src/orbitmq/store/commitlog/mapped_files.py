@@ -55,7 +55,7 @@ class LogFiles:
                 continue
             raise StoreDamagedError(
                 f"{found[base]} has {size} bytes but this store's log files have {self.file_size}: "
-                "give the broker.conf the store was written with"
+                "give the broker.conf the store was written with, or restore the file if it was truncated"
             )
         bases = sorted(found)
         for before, base in itertools.pairwise(bases):

@@ -402,7 +402,9 @@ def test_a_store_is_opened_once(tmp_path: Path) -> None:
 def test_log_files_of_another_size_are_refused_by_name(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         send(store, 10, size=600)
-    with pytest.raises(StoreDamagedError, match=r"0{20} has 4096 bytes .* have 8192: give the broker.conf"):
+    with pytest.raises(
+        StoreDamagedError, match=r"0{20} has 4096 bytes .* have 8192: give the broker.conf .* or restore the file"
+    ):
         open_small(tmp_path, mapped_file_size_commit_log=8192)
     # The attempt leaves no trace: opened rightly, it is a store that was closed properly.
     with open_small(tmp_path) as store:
