@@ -1,4 +1,4 @@
-"""What clients and tools asked Apache's broker is asked again here, and answered the same.
+"""Captured requests of clients and tools to Apache's broker are sent again here, and answered the same.
 
 Every captured scenario is played to a broker of its own, which has the settings of the captured one and is made to
 know what that one knew. Compared are codes, remarks, header fields and bodies, message by message; what is compared

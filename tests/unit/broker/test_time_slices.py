@@ -223,7 +223,7 @@ def test_a_queue_that_is_written_again_between_slices_is_not_vouched_for(disk: W
 
 
 @pytest.mark.parametrize("operation", ["create", "pwrite"])
-def test_a_refusal_in_the_middle_gives_everything_back_and_mends_itself(
+def test_a_refusal_in_the_middle_rolls_back_and_is_retried(
     disk: WatchedDisk, store: MessageStore, operation: str
 ) -> None:
     offsets = fill(store)
@@ -314,7 +314,7 @@ async def test_messages_are_accepted_while_queues_are_written(disk: WatchedDisk,
     assert len(served_at) > QUEUES // 3 - 2
 
 
-async def test_messages_of_a_master_are_shown_while_queues_are_written(
+async def test_messages_of_a_master_are_dispatched_while_queues_are_written(
     disk: WatchedDisk, run: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_small("/master", disk=disk, **ROOMY) as master:
@@ -386,7 +386,7 @@ async def test_a_cancelled_round_loses_nothing(disk: WatchedDisk, run: Running) 
         assert all(len(read_all(again, f"topic{number}")) == 1 for number in range(QUEUES))
 
 
-async def test_a_refusal_in_the_middle_of_a_round_is_mended_by_the_next(disk: WatchedDisk, run: Running) -> None:
+async def test_a_refusal_in_the_middle_of_a_round_is_retried_by_the_next(disk: WatchedDisk, run: Running) -> None:
     clock = ManualClock(T0)
     store = open_small("/store", disk=disk, clock=clock, **FLUSHING)
     offsets = fill(store)
@@ -425,7 +425,7 @@ async def test_others_are_served_while_queues_follow_the_log(disk: WatchedDisk, 
 
 
 async def pause_of(pace: Pace, monkeypatch: pytest.MonkeyPatch) -> float:
-    """How long a pause takes."""
+    """The duration of a pause."""
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -442,7 +442,7 @@ def pieces_until_due(pace: Pace) -> int:
 
 @pytest.fixture
 def clock_of_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """The time of a loop, which stands still until it is told to pass."""
+    """The time of a loop, which stands still until the test moves it."""
     now = 0.0
 
     def advance(seconds: float) -> None:
@@ -453,7 +453,7 @@ def clock_of_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return advance
 
 
-async def test_a_slice_ends_after_a_number_of_pieces(
+async def test_a_slice_ends_after_a_number_of_steps(
     clock_of_loop: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pace = Pace()

@@ -45,7 +45,7 @@ async def held(broker: Broker, client: Talker, offset: int = 0, count: int | Non
 
 @pytest.fixture(autouse=True)
 def _swept_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of these tests is moved by hand; they need not wait long until somebody looks at it."""
+    """The clock of these tests is moved by hand; so they poll it in short intervals."""
     monkeypatch.setattr(table, "SWEEP_SECONDS", 0.005)
 
 
@@ -342,7 +342,7 @@ async def test_stopping_answers_held_pulls_and_holds_no_others() -> None:
 
 
 async def test_a_client_that_goes_on_pulling_does_not_hold_up_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    # With somebody who is owed an answer, it would not be over while this test lasts.
+    # With a pending response it would not end within this test.
     monkeypatch.setattr(server, "DRAIN_SECONDS", 10.0 * PATIENCE)
     async with talk() as (broker, client):
         await topic_with(client)

@@ -1,4 +1,4 @@
-"""How far groups lag, as tools are told."""
+"""The lag of groups in the responses to tools."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Table = dict[MessageQueue, OffsetWrapper]
 
 
 def rebuild(broker: OffsetBroker, tables: Iterable[tuple[str, Table]]) -> None:
-    """Make the queues and offsets that a real broker told of, with messages stored when they were there."""
+    """Restore the queues and offsets of a real broker, with messages stored at the captured times."""
     times: dict[tuple[str, int], dict[int, int]] = {}
     ends: dict[tuple[str, int], int] = {}
     for group, table in tables:

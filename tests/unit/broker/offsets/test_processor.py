@@ -1,4 +1,4 @@
-"""What clients and tools ask about offsets, and how a real broker answered them."""
+"""Offset requests of clients and tools, compared with a real broker's responses."""
 
 from __future__ import annotations
 

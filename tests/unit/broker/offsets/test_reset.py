@@ -129,7 +129,7 @@ async def test_an_unknown_topic_or_group_is_not_reset() -> None:
 
 
 async def pushed(client: Client) -> Command:
-    """The next request of the broker that is no news of the group."""
+    """The next request of the broker that is not a notification of the group's change."""
     while True:
         command = await client.receive()
         if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:

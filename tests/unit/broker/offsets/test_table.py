@@ -21,7 +21,7 @@ def table(disk: MemoryDisk | None = None, clock: ManualClock | None = None, vers
 
 
 async def saved(offsets: OffsetTable, disk: MemoryDisk) -> ConsumerOffsetSerializeWrapper:
-    """What lies on the disk after a turn of the timer."""
+    """The contents of the disk after one iteration of the timer."""
     offsets.persist()
     await offsets._writer.saved()
     return ConsumerOffsetSerializeWrapper.decode(disk.read(FILE))

@@ -34,7 +34,7 @@ QUIET: dict[str, Any] = {"reviveInterval": 10**9, "popFromRetryProbability": 0}
 
 
 def apaches(topic: str) -> list[Record]:
-    """What Apache's broker parked or delivered for POP under a topic."""
+    """Messages that Apache's broker deferred or delivered for POP under a topic."""
     rows = [row for row in expected_records("basic") if row.get("topic") == topic]
     found = [decode_record(commit_log("basic"), row["physicalOffset"]) for row in rows]
     return [record for record in found if parse(record.properties).get("TAGS") in {"ck", "ack", "bAck"}]

@@ -24,7 +24,7 @@ def _time_that_passes_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def pop(ends: PopEnds, **said: Any) -> tuple[list[Got], str]:
-    """What an orderly pop brings, and how often each was handed out before."""
+    """The messages of an orderly pop, with their reconsume times."""
     answer = await ends.client.pops(order=True, **said)
     return got_by(answer), answer.ext_fields.get("orderCountInfo", "")
 

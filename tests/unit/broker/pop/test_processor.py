@@ -1,4 +1,4 @@
-"""POP: who gets which messages, for how long nobody else does, and how those come back that nobody settled."""
+"""POP: delivery of messages, their invisible time, and the redelivery of unacknowledged ones."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ async def test_the_retry_topic_has_the_newer_name_if_that_is_set_and_the_older_o
         assert await ends.client.gets() == []
 
 
-async def test_the_retry_topic_can_be_shown_as_it_is() -> None:
+async def test_the_retry_topic_can_be_returned_under_its_own_name() -> None:
     async with popping(popResponseReturnActualRetryTopic=True) as ends:
         await ends.client.fills("a")
         await ends.client.gets()

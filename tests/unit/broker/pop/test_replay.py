@@ -1,4 +1,4 @@
-"""What consumers that pop asked Apache's broker is asked again here, and answered the same.
+"""Captured requests of POP consumers to Apache's broker are sent again here, and answered the same.
 
 A broker is made to know what the captured one knew: messages, those that came again, where groups were. Then the
 frames are played with the clock at the times of the captured pops, and the broker draws what that one drew.
@@ -202,7 +202,7 @@ class Life:
             self.answers[one.answer_to.line] = await peer.answer_to(request.opaque)
 
     def time_of(self, one: Frame) -> int:
-        """When the captured broker looked at a request: it said so of pops that it answered at once."""
+        """The time at which the captured broker handled a request, known for pops that it answered at once."""
         fields = {} if one.answer is None else one.answer.ext_fields
         popped = int(fields.get("popTime", 0))
         born = int(one.command.ext_fields.get("bornTime", 0)) or popped
@@ -266,7 +266,7 @@ def differences(one: Frame, ours: Command) -> list[str]:
 
 
 def described(record: Record) -> tuple[object, ...]:
-    """What is the same in every run.
+    """The part that is the same in every run.
 
     Messages that came again were put there by eight threads: which of them came first is not.
     """

@@ -1,4 +1,4 @@
-"""Pulls of what is not in memory: they wait for the disk, and nobody else does."""
+"""Pulls of messages that are not in memory: they wait for the disk, and other requests do not."""
 
 from __future__ import annotations
 

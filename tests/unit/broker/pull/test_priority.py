@@ -66,7 +66,7 @@ def test_deferred_and_ordered_messages_have_no_priority(other: dict[str, str]) -
 
 
 async def consumed(client: Talker, count: int) -> list[bytes]:
-    """What a consumer gets that pulls from all levels side by side, two messages at a time, as it gets it."""
+    """The deliveries, in order, of a consumer that pulls all levels concurrently, two messages at a time."""
     found: list[bytes] = []
 
     async def read(level: int) -> None:

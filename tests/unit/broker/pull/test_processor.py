@@ -456,7 +456,7 @@ async def test_pulled_messages_are_counted() -> None:
         assert found.stats_minute.sum == 3
 
 
-# Records that cannot be shown
+# Records that cannot be returned
 
 
 async def test_a_damaged_record_is_never_served() -> None:

@@ -186,7 +186,7 @@ async def test_a_tool_looks_into_a_queue_as_into_that_of_a_real_broker() -> None
         assert ours.encode() == expected.frame[2]
 
 
-async def test_as_many_units_are_shown_as_the_queue_has(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_response_has_the_units_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     async with offset_broker() as broker:
         offsets = send(broker.store, 25, topic=TOPIC, TAGS="a")
         for index, count, wanted in ((0, 25, offsets), (0, 2**31 - 1, offsets), (8, 4, offsets[8:12]), (3, 0, [])):
@@ -214,7 +214,7 @@ async def test_a_queue_that_is_not_there_is_named() -> None:
         assert (answer.code, answer.remark) == (1, f"5@{TOPIC} is not exist!")
 
 
-async def test_the_subscription_of_a_group_is_shown_with_the_units() -> None:
+async def test_the_response_has_the_subscription_of_a_group_and_its_units() -> None:
     async with offset_broker() as broker, broker.broker.client() as client:
         send(broker.store, 1, topic=TOPIC)
         send(broker.store, 1, topic="TopicB")

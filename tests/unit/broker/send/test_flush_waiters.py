@@ -62,7 +62,7 @@ async def posted(client: Talker, disk: SlowDisk, *messages: bytes) -> list[int]:
     return opaques
 
 
-async def test_a_message_is_answered_and_shown_when_it_is_on_the_disk_and_not_before(disk: SlowDisk) -> None:
+async def test_a_message_is_acknowledged_and_dispatched_only_when_it_is_on_the_disk(disk: SlowDisk) -> None:
     async with talk(disk=disk, **SYNC) as (broker, client):
         (opaque,) = await posted(client, disk, b"one")
         await client.pass_time()
@@ -147,7 +147,7 @@ async def test_a_failed_flush_is_answered_and_further_sends_are_refused() -> Non
         refused = await client.sends(b"after")
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "the disk failed to store the log" in (refused.remark or "")
-        # What cannot be vouched for is not shown.
+        # A message that may not be durable is not dispatched.
         assert bodies(await client.pulls()) == [b"before"]
         with pytest.raises(Exception, match="the disk failed"):
             await broker.stop()
@@ -200,7 +200,7 @@ async def test_under_async_flush_no_response_waits(disk: SlowDisk) -> None:
 async def kernel_only(
     monkeypatch: pytest.MonkeyPatch, disk: MemoryDisk, **settings: object
 ) -> AsyncIterator[tuple[Broker, Talker]]:
-    """A broker that has one message, and whose general path would take no further one."""
+    """A broker that has one message, and whose Python path would refuse any further one."""
     async with talk(disk=disk, **SYNC, **settings) as (broker, client):
         if isinstance(disk, SlowDisk):
             disk.let_through()
@@ -220,7 +220,7 @@ def keyed(number: int, **more: Any) -> Command:
 
 
 @needs_native
-async def test_messages_that_the_kernel_takes_are_answered_and_shown_when_they_are_on_the_disk(
+async def test_messages_of_the_native_path_are_acknowledged_and_dispatched_only_when_on_the_disk(
     disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with kernel_only(monkeypatch, disk) as (broker, client):

@@ -37,7 +37,7 @@ BEFORE_LIMITS = 120
 
 
 def told(answer: Command) -> dict[str, str]:
-    """What every answer to a send says, also a refusal."""
+    """Fields of every response to a send, also of an error."""
     return {name: answer.ext_fields[name] for name in ("MSG_REGION", "TRACE_ON")}
 
 

@@ -1,4 +1,4 @@
-"""Replies on their way through a broker: to the client that asked, and into the log."""
+"""Replies through a broker: to the requesting client, and into the log."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def asking(broker: Broker, client_id: str = ASKING) -> AsyncIterator[Talke
 
 
 async def answered(replier: Talker, client: Talker, request: Command, code: int = 0) -> tuple[Command, Command]:
-    """What the asking client was pushed, and what the replying one was told after that was answered."""
+    """The push to the requesting client, and the response to the replying one after that was acknowledged."""
     opaque = replier.posts(request)
     pushed = await client.asked(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
     client.send(pushed.response(code).encode())
@@ -137,7 +137,7 @@ async def test_a_client_that_came_back_over_another_connection_gets_the_reply_th
         pushed, _ = await answered(replier, new, reply_request())
         assert pushed.body == b"pong"
         await new.leave()
-        # The old one is heard of again with its next heartbeat.
+        # The old one is registered again by its next heartbeat.
         said = heartbeat(ASKING, producers=["PG_asking", "CLIENT_INNER_PRODUCER"])
         await old.asks(RequestCode.HEART_BEAT, said.encode())
         await answered(replier, old, reply_request())
