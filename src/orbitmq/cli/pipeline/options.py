@@ -1,6 +1,7 @@
 """Shared parts of the Spark commands: options, error handling and the printed summary."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -20,6 +21,16 @@ Conf = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what the command would do, and do nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """The options that all Spark jobs have in common; ``--help`` lists them last."""
+
+    master: Master = None
+    conf: Conf = None
+    dry_run: DryRun = False
+    json: Json = False
 
 
 @contextlib.contextmanager
