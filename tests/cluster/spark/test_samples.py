@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,5 +40,10 @@ def test_topics_that_do_not_exist_get_the_samples_of_their_example(topics: Topic
     assert messages(topics, "payments") == 0
 
 
-def test_a_project_without_samples_asks_no_cluster(tmp_path: Path) -> None:
-    send_samples(tmp_path, "127.0.0.1:1", silent())
+def test_a_project_without_samples_connects_to_no_cluster(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        host, port = listener.getsockname()
+        send_samples(tmp_path, f"{host}:{port}", silent())
+        with pytest.raises(BlockingIOError):
+            listener.accept()

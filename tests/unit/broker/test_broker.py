@@ -129,6 +129,7 @@ async def test_stopping_twice_or_before_the_start_is_harmless() -> None:
     async with running_broker() as broker:
         await broker.stop()
         await broker.stop()
+        assert not broker.connections
 
 
 async def test_a_client_that_reads_nothing_does_not_keep_it_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:

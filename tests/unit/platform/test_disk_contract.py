@@ -205,6 +205,7 @@ def test_removing_what_is_not_there_is_no_error(place: Place) -> None:
     place.disk.remove(place.at("missing"))
     place.disk.remove(place.at("missing/below"))
     place.disk.remove(place.at("file/below"))
+    assert place.disk.read(place.at("file")) == b"x"
 
 
 def test_a_map_and_the_reads_and_writes_see_each_other(place: Place) -> None:
@@ -277,6 +278,8 @@ def test_a_map_of_a_removed_file_can_still_be_synced(place: Place) -> None:
     mapped.reserve(0, 10)
     mapped.buffer[0:1] = b"x"
     mapped.sync()
+    assert bytes(mapped.buffer[0:2]) == b"x\0"
+    assert place.disk.stat(place.at("file")) is None
     mapped.close()
 
 

@@ -163,6 +163,7 @@ def test_many_files_are_synced_at_once(small_file_system: str) -> None:
         disk.create(path, 1)
     disk.sync_many(paths, [os.path.join(small_file_system, "d")])
     disk.close()
+    assert all(os.path.getsize(path) == 1 for path in paths)
 
 
 def test_what_is_fetched_is_in_memory(tmp_path: pathlib.Path) -> None:

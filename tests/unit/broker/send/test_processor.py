@@ -186,6 +186,8 @@ async def test_a_topic_that_may_only_be_read_is_written_all_the_same_as_in_rocke
 
         await client.stores(topic="readable")
 
+        assert broker.store.max_offset("readable", 0) == 1
+
 
 async def test_an_unknown_queue_is_refused_with_the_configuration_of_the_topic() -> None:
     async with talk() as (broker, client):
