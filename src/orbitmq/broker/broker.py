@@ -20,6 +20,7 @@ from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import Clients
 from orbitmq.broker.clients.shares import shares_of_topics
 from orbitmq.broker.config.admin import ConfigRequests
+from orbitmq.broker.config.metrics_settings import MetricsExporterType
 from orbitmq.broker.config.persistence import ConfigWriter
 from orbitmq.broker.deferred.target_queue import TargetQueues
 from orbitmq.broker.fast_path.dispatcher import FastPath
@@ -32,6 +33,8 @@ from orbitmq.broker.metadata.subscription_groups import GroupTable
 from orbitmq.broker.metadata.topic_admin import TopicRequests
 from orbitmq.broker.metadata.topic_recovery import recover_topics
 from orbitmq.broker.metadata.topics import TopicTable
+from orbitmq.broker.metrics.requests import MeasuredFastPath
+from orbitmq.broker.metrics.service import MetricsService, MetricsSources
 from orbitmq.broker.offsets.lag import ConsumeStatsRequests
 from orbitmq.broker.offsets.persistence import OffsetPersistence
 from orbitmq.broker.offsets.processor import OffsetRequests
@@ -125,6 +128,7 @@ class Broker:
         self._timers: list[asyncio.Task[None]] = []
         self._preparing: asyncio.Task[None] | None = None
         self._server: RemotingServer | None = None
+        self.metrics: MetricsService | None = None
         self._fast_path: FastPath | None = None
         self._is_stopping = False
 
@@ -157,6 +161,8 @@ class Broker:
             await self.service.start()
             self._build()
             await self._listen()
+            if self.metrics is not None:
+                await self._start_metrics(self.metrics)
         except BaseException:
             await self.service.stop()
             raise
@@ -180,6 +186,14 @@ class Broker:
         if config.enable_property_filter:
             # In a thread: on the event loop the first SQL92 expression would delay all responses.
             self._preparing = asyncio.create_task(in_thread(prepare))
+
+    async def _start_metrics(self, metrics: MetricsService) -> None:
+        try:
+            await metrics.start()
+        except BaseException:
+            assert self._server is not None
+            await self._server.stop(0)
+            raise
 
     def _open(self) -> None:
         settings, disk, clock = self.settings, self.disk, self.clock
@@ -227,7 +241,7 @@ class Broker:
             is_system_topic=self.topics.is_system_topic,
             route_epoch=self.route_epoch,
         )
-        self.flush_waiters = FlushWaiters(self.service, store.config.sync_flush_timeout)
+        self.flush_waiters = FlushWaiters(self.service, store.config.sync_flush_timeout, self.stats.waits.flush)
         self.runtime = BrokerRuntime(
             config,
             store,
@@ -250,7 +264,7 @@ class Broker:
                 self.runtime, self.service.run_blocking, TimerCounts(self.writer, clock), targets
             )
             self.timer.load()
-        self.flow = SendFlow(config, store, clock)
+        self.flow = SendFlow(config, store, clock, self.stats.waits.event_loop)
         self.registration = Registration(config, self.topics, clock, ha_address=self.settings.ha_address)
         self.topics.on_change = self._topics_changed
         self.cold_pulls = ColdPulls(store.reader.cold, self._run_blocking)
@@ -258,11 +272,38 @@ class Broker:
         self.pop = PopService(self.runtime, self.metadata, self.clients, self.registration, self.timer)
         self.pop.load()
         self.offset_persistence = OffsetPersistence(self.runtime, self.offsets, lambda: self.pop.checkpoint_end)
+        self.deferred = DeferredServices(self.schedule, self.timer, self.transactions)
+        self.runtime_info = RuntimeInfo(
+            self.settings, store, self.stats, self.schedule, self.timer, self.flow, clock
+        )
+        if config.metrics_exporter is not MetricsExporterType.DISABLE:
+            self.metrics = MetricsService(config, self._metrics_sources())
+
+    def _metrics_sources(self) -> MetricsSources:
+        return MetricsSources(
+            self.runtime,
+            self.metadata,
+            self.clients,
+            self.deferred,
+            self.pop,
+            self.runtime_info,
+            self.memory,
+            connections=lambda: len(self.connections),
+            held=lambda: {
+                "pull": len(self.pulls.held),
+                "priority_pull": len(self.pulls.priority),
+                "pop": len(self.pop.pops.held),
+                "notification": len(self.pop.notifications.held),
+            },
+            events=dict,
+        )
 
     async def _listen(self) -> None:
         config = self.settings.broker
         sends = self._send_requests()
         handlers = self._handlers(sends)
+        if self.metrics is not None:
+            handlers = self.metrics.requests.measured(handlers)
         self._fast_path = fast_path = self._build_fast_path(sends)
         log.debug("broker: requests served by the %s", "Python path" if fast_path is None else "native extension")
         vip = {code: handler for code, handler in handlers.items() if code not in MAIN_PORT_ONLY}
@@ -282,6 +323,7 @@ class Broker:
             budget=self.memory,
             on_open=_set_born_host,
             on_close=self._connection_closed,
+            observer=None if self.metrics is None else self.metrics.requests.observe_response,
         )
         await self._server.start()
 
@@ -292,14 +334,15 @@ class Broker:
         sends = send_processor.fast_path(self.route_epoch)
         acks = None if sends is None else self.pop.fast_path(self.route_epoch, self.topics, self.timer)
         pulls = PullFastPath(self.route_epoch, self.store, self.pulls, self.groups, self.offsets, self.stats)
+        if self.metrics is not None:
+            return MeasuredFastPath(sends, acks, pulls, self.metrics.requests)
         return FastPath(sends, acks, pulls)
 
     def _send_requests(self) -> SendRequests:
         address = host_bytes(self.settings.broker.broker_address)
         unique_ids = UniqueIdFactory(address[:-4], os.getpid(), id(self), self.clock.now_ms)
-        deferred = DeferredServices(self.schedule, self.timer, self.transactions)
         return SendRequests(
-            self.runtime, self.metadata, deferred, self.locks, self.flow, unique_ids, self.topic_shares
+            self.runtime, self.metadata, self.deferred, self.locks, self.flow, unique_ids, self.topic_shares
         )
 
     def _handlers(self, sends: SendRequests) -> dict[int, Handler]:
@@ -333,7 +376,7 @@ class Broker:
                 self._permission_changed,
             ),
             StatsRequests(self.stats),
-            RuntimeInfo(self.settings, store, self.stats, self.schedule, self.timer, self.flow, clock),
+            self.runtime_info,
             self.schedule,
             self.transactions,
             self.pop,
@@ -367,6 +410,8 @@ class Broker:
 
     def _connection_closed(self, connection: Connection, _error: Exception | None) -> None:
         self.clients.closed(connection)
+        if self.metrics is not None:
+            self.metrics.requests.forget(connection)
 
     # Stopping
 
@@ -375,6 +420,8 @@ class Broker:
         if self._server is None or self._is_stopping:
             return
         self._is_stopping = True
+        if self.metrics is not None:
+            await self.metrics.stop()
         await self.registration.wipe_write_permission()
         self.pulls.held.release()
         await self.cold_pulls.stop()

@@ -67,6 +67,8 @@ class Endpoint:
         """Connections with calls in flight."""
         self._on_open = on_open
         self._on_close = on_close
+        self.observer: Callable[[Connection, bytes], None] | None = None
+        """Sees deferred responses before they are sent, for metrics: the beginning of a frame, with its header."""
         self._received: dict[FrameInterceptor, list[tuple[Connection, bytes]]] = {}
         self._unflushed: list[Connection] = []
         self._end_is_scheduled = False

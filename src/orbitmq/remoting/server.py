@@ -59,11 +59,14 @@ class RemotingServer:
         budget: MemoryBudget | None = None,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection, Exception | None], None] | None = None,
+        observer: Callable[[Connection, bytes], None] | None = None,
     ) -> None:
         """``on_open`` is called when a connection is ready for frames, ``on_close`` when it is closed; always both.
 
         ``trusted_proxies`` are the addresses or CIDR blocks, separated by commas, whose PROXY headers are trusted.
         ``budget`` is a memory budget shared with other servers; by default that of the process.
+
+        ``observer`` sees the beginning of every deferred response.
 
         The error of ``on_close`` is None if either side closed gracefully.
         """
@@ -74,6 +77,7 @@ class RemotingServer:
         self._trusted_proxies = read_networks(trusted_proxies)
         self._on_open = on_open
         self._on_close = on_close
+        self._observer = observer
         self._acceptor: Acceptor | None = None
         self._servers: list[asyncio.Server] = []
 
@@ -91,6 +95,7 @@ class RemotingServer:
         assert self._acceptor is None, "started already"
         certificates = ServerCertificates(self._tls)
         endpoint = Endpoint(self._limits, self._on_open, self._on_close, self._budget)
+        endpoint.observer = self._observer
         self._acceptor = Acceptor(endpoint, certificates, self._trusted_proxies)
         try:
             for listener in self._listeners:

@@ -95,7 +95,6 @@ class IgnoredBrokerSettings(RemotingSettings):
     enable_pop_batch_ack: bool = False
     enable_pop_buffer_merge: bool = False
     enable_pop_log: bool = False
-    enable_pop_metrics: bool = True
     enable_skip_long_awaiting_ack: bool = False
     max_message_filter_num_for_notification: int = 64
     pop_ck_max_buffer_size: int = 200_000
@@ -151,31 +150,12 @@ class IgnoredBrokerSettings(RemotingSettings):
     sync_broker_metadata_period: Int64 = 5000
     sync_controller_metadata_period: Int64 = 10_000
 
-    # Metrics exporters
+    # Statistics
     account_stats_enable: bool = True
     account_stats_print_zero_values: bool = True
     commercial_base_count: int = 1
     commercial_size_per_msg: int = 4096
-    enable_connection_metrics: bool = True
-    enable_lag_and_dlq_metrics: bool = True
     enable_lmq_stats: bool = False
-    enable_message_store_metrics: bool = True
-    enable_remoting_metrics: bool = True
-    enable_request_metrics: bool = True
-    enable_stats_metrics: bool = True
-    enable_transaction_metrics: bool = True
-    metric_grpc_exporter_interval_in_mills: Int64 = 60_000
-    metric_grpc_exporter_time_out_in_mills: Int64 = 3000
-    metric_logging_exporter_interval_in_mills: Int64 = 10_000
-    metrics_export_batch_max_data_points: int = 1000
-    metrics_exporter_type: str = "DISABLE"
-    metrics_grpc_exporter_header: str = ""
-    metrics_grpc_exporter_target: str = ""
-    metrics_in_delta: bool = False
-    metrics_label: str = ""
-    metrics_otel_cardinality_limit: int = 50_000
-    metrics_prom_exporter_host: str = ""
-    metrics_prom_exporter_port: int = 5557
 
     # Throttling of cold reads
     cg_cold_read_threshold: Int64 = 3_145_728

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from orbitmq.broker.config.ignored_settings import IgnoredBrokerSettings
+from orbitmq.broker.config.metrics_settings import MetricsSettings
 from orbitmq.platform.settings import Int64, setting
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False)
-class LimitSettings(IgnoredBrokerSettings):
+class LimitSettings(MetricsSettings):
     """Limits of a broker. Listed only if an operator changed them."""
 
     max_subscription_length: int = setting(65_536, optional=True)

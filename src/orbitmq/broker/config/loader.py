@@ -64,7 +64,12 @@ _NEEDS_RESTART = """
     flushDiskType flushIntervalCommitLog flushIntervalConsumeQueue commitIntervalCommitLog cleanResourceInterval
     transientStorePoolEnable transientStorePoolSize accessMessageInMemoryMaxRatio
     enableLmq enableMultiDispatch enabledAppendPropCRC autoMessageVersionOnTopicLen messageDelayLevel
-    reviveQueueNum
+    reviveQueueNum brokerEventJournalBytes
+    metricsExporterType metricsPromExporterHost metricsPromExporterPort metricsGrpcExporterTarget
+    metricsGrpcExporterHeader metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
+    metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsLabel metricsInDelta
+    metricsOtelCardinalityLimit enableConnectionMetrics enableLagAndDlqMetrics enableMessageStoreMetrics
+    enablePopMetrics enableRemotingMetrics enableRequestMetrics enableStatsMetrics enableTransactionMetrics
 """
 NEEDS_RESTART = frozenset(_NEEDS_RESTART.split())
 """Settings that take effect at start: sockets, paths, file sizes, timers. A change waits for a restart."""

@@ -63,6 +63,13 @@ BROKER_RANGES: dict[str, Range] = {
     "broadcast_offset_expire_max_second": Range(0, MAX_MILLISECONDS // 1000),
     # Negative: never.
     "max_stats_idle_time_in_minutes": Range(-INT32_MAX - 1, INT32_MAX),
+    "metrics_prom_exporter_port": Range(0, MAX_PORT),
+    "metric_grpc_exporter_interval_in_mills": Range(1000, MAX_MILLISECONDS),
+    "metric_grpc_exporter_time_out_in_mills": _LONG_MILLISECONDS,
+    "metric_logging_exporter_interval_in_mills": Range(1000, MAX_MILLISECONDS),
+    "metrics_export_batch_max_data_points": _COUNT,
+    "metrics_otel_cardinality_limit": _COUNT,
+    "broker_event_journal_bytes": Range(0, 1 << 26),
     "max_subscription_length": _COUNT,
     "max_subscription_tags": _COUNT,
     "max_consumer_filters": _COUNT,

@@ -40,6 +40,10 @@ class DeferredCounts(Generic[T]):
         self._made: Callable[[dict[str, Metric], DataVersion], T] = made
         self._counts_in: Callable[[T], dict[str, Metric]] = counts_in
         self._counts: dict[str, Metric] = {}
+        self.entered: dict[str, int] = {}
+        """Messages that were counted since the start, by topic."""
+        self.left: dict[str, int] = {}
+        """Messages that were uncounted since the start, by topic."""
         self._version = first_version(clock)
         self._changes = self._changed_ms = 0
         """Changes since that version: a new version for each message would cost more than all other counting."""
@@ -58,6 +62,8 @@ class DeferredCounts(Generic[T]):
         if metric is None:
             metric = self._counts[topic] = Metric()
         metric.count += count
+        passed = self.entered if count > 0 else self.left
+        passed[topic] = passed.get(topic, 0) + abs(count)
         metric.time_stamp = self._changed_ms = self._clock.now_ms()
         self._changes += changes
         self._changed = True
@@ -65,6 +71,10 @@ class DeferredCounts(Generic[T]):
     def of(self, topic: str) -> int:
         metric = self._counts.get(topic)
         return 0 if metric is None else metric.count
+
+    def waiting(self) -> dict[str, int]:
+        """The counts of all topics."""
+        return {topic: metric.count for topic, metric in self._counts.items()}
 
     def persist(self) -> None:
         """Write the file if the counts have changed since the last call."""

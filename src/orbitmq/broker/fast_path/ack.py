@@ -64,9 +64,10 @@ class AckFastPath(FastPathAdapter["AckBatcher"]):
         if taken is None:
             return NOT_NOW
         if taken.message_count:
+            self.served += taken.message_count
             for share in taken.entered.shares:
                 number = len(share.units) // UNIT_SIZE
-                self._stats.put(share.topic, share.queue_id, number, share.size, number)
+                self._stats.put_by_broker(share.topic, share.queue_id, number, share.size, number)
             self._journal.end = self._store.log.end
             self._timer.on_deferred()
             for topic, queue_id, group, pop_time, number in taken.ranges:

@@ -35,6 +35,8 @@ class FastPathAdapter(abc.ABC, Generic[NativeType]):
 
     def __init__(self, epoch: RouteEpoch) -> None:
         self._epoch = epoch
+        self.served = 0
+        """Requests served since the start."""
         self.rebuild()
 
     def rebuild(self) -> None:

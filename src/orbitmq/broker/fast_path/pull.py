@@ -102,6 +102,7 @@ class PullFastPath(FastPathAdapter["PullServer"]):
             self._got(*queue, pull.message_count, pull.size)
             self._commit_pull(*queue, pull.next_offset, connection.remote_address)
             connection.send(pull.answer)
+        self.served += len(pulled)
         self.is_full = self._native.is_full
         return size
 

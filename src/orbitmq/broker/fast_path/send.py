@@ -123,6 +123,7 @@ class SendFastPath(FastPathAdapter["SendBatcher"]):
             return NOT_NOW
         count, [served], stored = taken
         if count:
+            self.served += count
             self._record(stored)
             answers = served.answers
             if answers and self._flushed is None:
@@ -145,6 +146,7 @@ class SendFastPath(FastPathAdapter["SendBatcher"]):
             return [0] * len(received)
         count, parts, stored = taken
         if count:
+            self.served += count
             self._record(stored)
         for (connection, _), served in zip(received, parts, strict=True):
             if served.answers and self._flushed is None:

@@ -199,6 +199,10 @@ class OffsetTable:
         """The topics with committed offsets of a group."""
         return set(self._topics.get(group, ()))
 
+    def groups(self) -> list[str]:
+        """The groups with committed offsets."""
+        return list(self._topics)
+
     def groups_of(self, topic: str) -> set[str]:
         """The groups with committed offsets in a topic."""
         return set(self._groups.get(topic, ()))

@@ -126,4 +126,4 @@ class CheckpointWriter:
             )
         )  # fmt: skip
         self.end = appended.offset + appended.size
-        self._stats.put(topic, queue_id, 1, appended.size)
+        self._stats.put_by_broker(topic, queue_id, 1, appended.size)

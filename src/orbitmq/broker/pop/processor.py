@@ -443,6 +443,7 @@ class PopRequests:
         popped.count += len(offsets)
         self._pop_offsets.handed_out(topic, group, queue_id, result.count)
         self._stats.got(group, topic, queue_id, result.count, result.size)
+        self._stats.popped(request.topic, group, result.count, result.size, is_retry=topic != request.topic)
         return True
 
     def _under_original_topic(

@@ -117,7 +117,7 @@ class ReviveService:
         self._stats = runtime.stats
         self._clock = runtime.clock
         self._flush_soon = FlushTrigger(runtime.store, runtime.flushed)
-        self._topic = checkpoints.revive_topic
+        self.topic = self._topic = checkpoints.revive_topic
         self.queues: list[ReviveQueue] = []
         self._call: asyncio.TimerHandle | asyncio.Handle | None = None
         self._is_running = False
@@ -367,7 +367,7 @@ class ReviveService:
         appended = self._store.append(retry, is_stored=True)
         self._checkpoints.end = appended.offset + appended.size
         self._pop_offsets.completed(point.topic, point.cid, point.queue_id, 1, point.pop_time)
-        self._stats.put(topic, 0, 1, appended.size)
+        self._stats.put_by_broker(topic, 0, 1, appended.size)
 
     def _reschedule(self, queue: ReviveQueue, point: PopCheckPoint, offset: int) -> None:
         """Write another check point for a message whose redelivery failed. Raises AppendRefusedError."""

@@ -356,7 +356,7 @@ class ScheduleService:
     def _count(self, level: Level, topic: str, queue_id: int, count: int, size: int) -> None:
         if self._stats is not None:
             self._stats.delivered(level.number - 1, count, size)
-            self._stats.put(topic, queue_id, count, size, count)
+            self._stats.put_delayed(topic, queue_id, count, size)
 
     # Offsets
 

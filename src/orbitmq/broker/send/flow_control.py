@@ -15,6 +15,7 @@ from orbitmq.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     from orbitmq.broker.config.broker_config import BrokerConfig
+    from orbitmq.metrics.instrument import Histogram
     from orbitmq.store import Clock, MessageStore
 
 TICK_SECONDS = 0.1
@@ -26,7 +27,11 @@ BUSY = (int(ResponseCode.SYSTEM_BUSY), "[REJECTREQUEST]system busy, start flow c
 class SendFlow:
     """Watches the event loop and the store between ``start`` and ``stop``."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, clock: Clock) -> None:
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, clock: Clock, lags: Histogram | None = None
+    ) -> None:
+        """``lags`` gets every measured lag of the event loop, in seconds."""
+        self._lags = lags
         self._config = config
         self._store = store
         self._clock = clock
@@ -49,7 +54,10 @@ class SendFlow:
     def _tick(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         now = loop.time()
         self._timer = loop.call_later(TICK_SECONDS, self._tick, loop, now + TICK_SECONDS)
-        self.update(max(int((now - due) * 1000), 0))
+        lag = max(now - due, 0.0)
+        if self._lags is not None:
+            self._lags.observe(lag)
+        self.update(int(lag * 1000))
 
     def update(self, lag_ms: int) -> None:
         """Set the refusal for the lag of the event loop in milliseconds."""

@@ -16,6 +16,7 @@ from orbitmq.protocol.message.properties import find
 from orbitmq.store.config import FlushDiskType
 
 if TYPE_CHECKING:
+    from orbitmq.metrics.instrument import Histogram
     from orbitmq.protocol.command.header import Header
     from orbitmq.remoting import Connection
     from orbitmq.store.background.service import StoreService
@@ -31,7 +32,9 @@ _WAIT = names.WAIT_STORE_OK.encode()
 class FlushWaiters:
     """Sends responses after the flush that covers what was appended before."""
 
-    def __init__(self, service: StoreService, timeout_ms: int) -> None:
+    def __init__(self, service: StoreService, timeout_ms: int, waits: Histogram | None = None) -> None:
+        """``waits`` gets the seconds that each group of responses waited for its flush."""
+        self._waits = waits
         self._service = service
         self._timeout = timeout_ms / 1000
         self._is_sync_flush = service.store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -79,10 +82,14 @@ class FlushWaiters:
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting, []
         flushed = self._service.flushed(self._service.store.log.end)
-        timer = asyncio.get_running_loop().call_later(self._timeout, self._give_up, waiting)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        timer = loop.call_later(self._timeout, self._give_up, waiting)
 
         def complete(flushed: asyncio.Future[None]) -> None:
             timer.cancel()
+            if self._waits is not None:
+                self._waits.observe(loop.time() - begun)
             if flushed.cancelled() or flushed.exception() is not None:
                 self._give_up(waiting)
                 return

@@ -123,7 +123,7 @@ class SendBackRequests:
             raise append_failed(error) from error
         retried = find(properties, _RETRY_TOPIC) or b""
         self._stats.sent_back(group.group_name, retried.decode("utf-8", "replace"))
-        self._stats.put(topic, queue_id, 1, appended.size)
+        self._stats.put_by_broker(topic, queue_id, 1, appended.size)
         if is_dead:
             self._stats.dead_letter(group.group_name, retried.decode("utf-8", "replace"))
 

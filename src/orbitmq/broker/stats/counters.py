@@ -8,11 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.quarantine import Quarantine
-from orbitmq.broker.stats.samples import DAY, HOUR, MINUTE, NUMS, SIZE, SPANS, Counter, PutTimes, Rate, Span
+from orbitmq.broker.stats.samples import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NUMS,
+    SIZE,
+    SMALL_MESSAGE,
+    SPANS,
+    Counter,
+    PutTimes,
+    Rate,
+    Span,
+)
+from orbitmq.broker.stats.waits import WaitTimes
 from orbitmq.protocol.bodies import BrokerStatsData
 from orbitmq.protocol.names import SCHEDULE_CONSUMER_GROUP, SCHEDULE_TOPIC, is_system_topic
 
@@ -49,6 +62,7 @@ ADDED_UP_LIKE_ONE = 20
 """Summing so many counters takes as long as sampling one."""
 
 _DONE = object()
+KeyT = TypeVar("KeyT")
 
 
 class BrokerStats:
@@ -78,6 +92,12 @@ class BrokerStats:
         self._topics: dict[str, Counter] = {}
         self._groups: dict[tuple[str, str], Counter] = {}
         self._rare: dict[tuple[str, str], Counter] = {}
+        self.by_broker: dict[str, Counter] = {}
+        """Parts of the topics' counters that the broker itself appended."""
+        self.delayed: dict[str, Counter] = {}
+        """Parts of the topics' counters that were delivered after a delay level."""
+        self.pops: dict[tuple[str, str, bool], Counter] = {}
+        """Popped messages by topic, group, and whether they came from a retry topic."""
         self._other_puts = Counter()
         self._other_gets = Counter()
         self._totals: dict[str, Counter] = {}
@@ -91,6 +111,7 @@ class BrokerStats:
         """Advanced when counters of puts are dropped, because cached routes refer to them."""
         self.behind: dict[tuple[int, str, str], tuple[int, int]] = {}
         """GROUP_GET_FALL_SIZE and _TIME by queue id, topic and group: lag in bytes and ms at the last read."""
+        self.waits = WaitTimes()
         self.quarantine = Quarantine()
         """Records that background services have skipped."""
         self.failed_puts = 0
@@ -115,7 +136,24 @@ class BrokerStats:
         counter.times += times
         counter.nums += count
         counter.size += size
+        if size > SMALL_MESSAGE and size > SMALL_MESSAGE * count:
+            counter.count_large(size // count, count)
         self.counted(count, size)
+
+    def put_by_broker(self, topic: str, queue_id: int, count: int, size: int, times: int = 1) -> None:
+        """``put`` for messages that the broker itself appends, which the metrics do not count as incoming."""
+        self.put(topic, queue_id, count, size, times)
+        _add_to(self.by_broker, topic, count, size, times)
+
+    def put_delayed(self, topic: str, queue_id: int, count: int, size: int) -> None:
+        """``put`` for messages that were delivered after a delay level; the metrics have them as a type of their
+        own."""
+        self.put(topic, queue_id, count, size, count)
+        _add_to(self.delayed, topic, count, size, count)
+
+    def popped(self, topic: str, group: str, count: int, size: int, *, is_retry: bool) -> None:
+        """Record that messages counted by ``got`` were popped: of a retry topic, under its real topic."""
+        _add_to(self.pops, (topic, group, is_retry), count, size, 1)
 
     def put_counter(self, topic: str, queue_id: int) -> Counter:
         """The counter of a queue, for callers that count there themselves and report the sum to ``counted``.
@@ -258,6 +296,20 @@ class BrokerStats:
         system = [counter.nums for key in self._system_gets for counter in self._gets[key].values()]
         return self.gets.nums - self._gone_system_gets - sum(system)
 
+    # For the metrics
+
+    def counters_of_puts(self) -> list[tuple[str, dict[int, Counter]]]:
+        """The counters of all queues, by topic."""
+        return list(self._puts.items())
+
+    def counters_of_gets(self) -> list[tuple[tuple[str, str], dict[int, Counter]]]:
+        """The counters of reads by queue, by topic and group."""
+        return list(self._gets.items())
+
+    def rare_counters(self, name: str) -> list[tuple[str, Counter]]:
+        """The keys and counters of a rare event."""
+        return [(key, counter) for (of_name, key), counter in self._rare.items() if of_name == name]
+
     # Sampling
 
     def sample(self) -> None:
@@ -383,6 +435,8 @@ class BrokerStats:
         if queues is not None:
             self._route_epoch.advance()
             del self._topics[topic]
+            self.by_broker.pop(topic, None)
+            self.delayed.pop(topic, None)
             if topic in self._system_puts:
                 self._system_puts.discard(topic)
                 self._gone_system_puts += sum([counter.nums for counter in queues.values()])
@@ -400,6 +454,8 @@ class BrokerStats:
         queues = self._gets.pop(key, None)
         if queues is not None:
             del self._groups[key]
+            for is_retry in (False, True):
+                self.pops.pop((*key, is_retry), None)
             if key in self._system_gets:
                 self._system_gets.discard(key)
                 self._gone_system_gets += sum([counter.nums for counter in queues.values()])
@@ -408,6 +464,19 @@ class BrokerStats:
     def _forget_rare(self, rare: tuple[str, str]) -> None:
         if self._rare.pop(rare, None) is not None:
             self._count -= 1
+
+
+def _add_to(counters: dict[KeyT, Counter], key: KeyT, count: int, size: int, times: int) -> None:
+    counter = counters.get(key)
+    if counter is None:
+        if len(counters) >= MAX_COUNTERS:
+            return
+        counter = counters[key] = Counter()
+    counter.times += times
+    counter.nums += count
+    counter.size += size
+    if size > SMALL_MESSAGE * count:
+        counter.count_large(size // count, count)
 
 
 def _topic_and_group(key: str) -> tuple[str, str]:

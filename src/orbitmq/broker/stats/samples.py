@@ -36,6 +36,8 @@ SPANS = (MINUTE, HOUR, DAY)
 NUMS = 2
 SIZE = 3
 _TIMES = 1
+SMALL_MESSAGE = 1024
+"""Records up to this size are in the first bucket of the size histogram, and not counted for it."""
 _WIDTH = 4
 """A sample is four numbers: time, times, nums, size."""
 
@@ -49,12 +51,27 @@ class Counter(native.Counter):
         self.times = 0
         self.nums = 0
         self.size = 0
+        self.over_1k = self.over_4k = self.over_512k = self.over_1m = self.over_2m = self.over_4m = 0
         self.changed_at = 0
         """Time of the last sample that found it changed."""
         # Plain arrays: a counter costs little over a kilobyte, and there may be a hundred thousand.
         self.minute: array.array[int] | None = None
         self.hour: array.array[int] | None = None
         self.day: array.array[int] | None = None
+
+    def count_large(self, size: int, count: int) -> None:
+        """Count messages larger than ``SMALL_MESSAGE``, of this mean size."""
+        self.over_1k += count
+        if size > 4 << 10:
+            self.over_4k += count
+        if size > 512 << 10:
+            self.over_512k += count
+        if size > 1 << 20:
+            self.over_1m += count
+        if size > 2 << 20:
+            self.over_2m += count
+        if size > 4 << 20:
+            self.over_4m += count
 
     def sample(self, span: Span, now_ms: int) -> None:
         """Take a sample. The first one is preceded by a zero, one interval earlier."""

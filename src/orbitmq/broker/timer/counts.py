@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.deferred.counts import DeferredCounts
 from orbitmq.lazy_import import lazy_module
+from orbitmq.metrics.instrument import Histogram
 from orbitmq.protocol.bodies import TimerMetricsSerializeWrapper
 from orbitmq.store.config_tables import TIMER_METRICS
 from orbitmq.store.timer.timer_log import DELETE
@@ -23,6 +24,13 @@ else:
     np = lazy_module("numpy")
 
 
+DELAY_BOUNDS = (60.0, 600.0, 3600.0, 43200.0, 86400.0, 259200.0)
+"""Seconds, as RocketMQ's metric has them."""
+
+MAX_TOPICS = 10_000
+"""Delays of further topics are not recorded."""
+
+
 class TimerCounts(DeferredCounts[TimerMetricsSerializeWrapper]):
     """Counts messages of the timer by topic: incremented on entry, decremented on delivery."""
 
@@ -30,6 +38,17 @@ class TimerCounts(DeferredCounts[TimerMetricsSerializeWrapper]):
         super().__init__(
             writer, clock, TIMER_METRICS, TimerMetricsSerializeWrapper, lambda table: table.timing_count
         )
+        self.delays: dict[str, Histogram] = {}
+        """For how long messages were deferred, in seconds, by topic."""
+
+    def observe_delay(self, topic: str, delay_ms: int) -> None:
+        """Record for how long a message that enters is deferred."""
+        delays = self.delays.get(topic)
+        if delays is None:
+            if len(self.delays) >= MAX_TOPICS:
+                return
+            delays = self.delays[topic] = Histogram(DELAY_BOUNDS)
+        delays.observe(max(delay_ms, 0) // 1000)
 
     def add_all(self, weights: dict[str, list[int]]) -> None:
         """Add the weights of messages that were entered one by one, by topic. Clears ``weights``."""

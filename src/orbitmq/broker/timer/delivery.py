@@ -143,7 +143,7 @@ class TimerMessages:
             self.skip(message.physical_offset, refusal)
             return True
         self._rates.delivered += 1
-        self._stats.put(topic, queue_id, 1, size)
+        self._stats.put_by_broker(topic, queue_id, 1, size)
         if entered_ms != DELIVERED_AT_ONCE and real_topic:
             # A recall marker was counted as -1 on entry, and is again.
             self._counts.add(real_topic, 1 if is_recall_marker(properties) else -1)
@@ -208,7 +208,7 @@ class TimerMessages:
     def record_delivered(self, topic: str, queue_id: int, count: int, size: int) -> None:
         """Count messages that the timer has delivered to a queue."""
         self._rates.delivered += count
-        self._stats.put(topic, queue_id, count, size, count)
+        self._stats.put_by_broker(topic, queue_id, count, size, count)
         self._counts.add(topic, -count, count)
 
 

@@ -134,7 +134,7 @@ class RecallRequests:
         except AppendRefusedError as error:
             self._stats.put_failed()
             raise RequestRefusedError(f"recall failed, execute error ({error})") from error
-        self._stats.put(topic, queue_id, 1, appended.size)
+        self._stats.put_by_broker(topic, queue_id, 1, appended.size)
 
 
 def handle_of_deferred(properties: bytes, broker_name: str, unique_key: bytes) -> bytes | None:

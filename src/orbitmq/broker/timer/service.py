@@ -380,6 +380,7 @@ class TimerService:
         self.waiting += weight
         if topic:
             entered.setdefault(topic, []).append(weight)
+            self.counts.observe_delay(topic, due - now)
 
     def _go_back_to(self, time_ms: int) -> None:
         """Handle a clock that was set back: clear slots that are due again, without their delivered messages."""

@@ -325,7 +325,7 @@ class TransactionChecks:
         properties = fitted(half.properties, property_limit(self._store))
         copy = copied(half, TRANSACTION_GIVEN_UP_TOPIC, 0, properties)
         appended = self._store.append(copy, is_stored=True)
-        self._stats.put(TRANSACTION_GIVEN_UP_TOPIC, 0, 1, appended.size)
+        self._stats.put_by_broker(TRANSACTION_GIVEN_UP_TOPIC, 0, 1, appended.size)
         self._transactions.counts.add(topic, -1)
 
     # Checks

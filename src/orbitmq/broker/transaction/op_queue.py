@@ -175,7 +175,7 @@ class OpQueue:
                 born_host=self._store.log.store_host,
             )
         )  # fmt: skip
-        self._stats.put(TRANSACTION_OP_TOPIC, queue_id, 1, appended.size)
+        self._stats.put_by_broker(TRANSACTION_OP_TOPIC, queue_id, 1, appended.size)
         self.record(queue_id, appended.queue_offset, max(batch.offsets[:count]))
         del batch.offsets[:count]
         batch.size -= len(body)

@@ -27,6 +27,7 @@ from orbitmq.broker.errors import append_remark
 from orbitmq.broker.transaction.counts import HalfCounts
 from orbitmq.broker.transaction.half_state import COMMITTED, ENDED, PENDING, ROLLED_BACK, HalfQueueState
 from orbitmq.broker.transaction.op_queue import OpQueue
+from orbitmq.broker.transaction.outcomes import TransactionOutcomes
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.command.fast_decode import end_fields
@@ -109,6 +110,7 @@ class Transactions:
         self._clock = runtime.clock
         self.ops = OpQueue(runtime)
         self.counts = HalfCounts(runtime.writer, runtime.clock)
+        self.outcomes = TransactionOutcomes()
         self.flush_soon = FlushTrigger(runtime.store, runtime.flushed)
         self._recent: dict[int, int] = {}
         """By commit log offset, the queue offset of the newest half messages that were not ended."""
@@ -243,6 +245,9 @@ class Transactions:
         topic, queue_id = target_queue_of(half)
         if wanted == COMMITTED:
             self._commit(half, topic, queue_id)
+            self.outcomes.committed(topic, self._clock.now_ms() - half.born_timestamp)
+        else:
+            self.outcomes.rolled_back(topic)
         self._recent.pop(offset, None)
         half_state.end(offsets[-1], wanted, has_copies=len(offsets) > 1 or is_asked)
         self.ops.add(half.queue_id, offsets)
@@ -295,7 +300,7 @@ class Transactions:
             remark = append_remark(error, self._store.config.max_message_size)
             # RocketMQ begins this sentence with a capital here, and in lower case for a send.
             raise RequestRefusedError(remark[:1].upper() + remark[1:], error.status.response_code) from error
-        self._stats.put(topic, queue_id, 1, appended.size)
+        self._stats.put_by_broker(topic, queue_id, 1, appended.size)
         self.flush_soon()
 
     def resume(self, request: Command, _: Connection) -> Command:
@@ -321,7 +326,7 @@ class Transactions:
             properties = fitted(properties, limit, protected=REAL_QUEUE_PROPERTIES)
         copy = copied(message, TRANSACTION_HALF_TOPIC, queue_id, properties)
         appended = self._store.append(copy, is_stored=True)
-        self._stats.put(TRANSACTION_HALF_TOPIC, queue_id, 1, appended.size)
+        self._stats.put_by_broker(TRANSACTION_HALF_TOPIC, queue_id, 1, appended.size)
         return appended.queue_offset, appended.offset
 
 

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 from orbitmq.cli.output import complain, plain_errors
 from orbitmq.cli.server.arguments import ServerParser, port
 from orbitmq.cli.server.gc_tuning import enable_gc_after_start
-from orbitmq.cli.server.listen_address import DEFAULTS, HOST_HELP, is_loopback, reachable_from
+from orbitmq.cli.server.listen_address import DEFAULTS, HOST_HELP, LOOPBACK, is_loopback, reachable_from
 from orbitmq.cli.server.log_setup import set_up_server
 from orbitmq.cli.server.signals import stop_event
 
 if TYPE_CHECKING:
-    from orbitmq.broker import BrokerSettings
+    from orbitmq.broker import Broker, BrokerSettings
+
+
+METRICS_HELP = (
+    "Serve metrics for Prometheus on this port, 0 for any free one, on 127.0.0.1 unless metricsPromExporterHost of "
+    "the settings file is another address. [default: metricsExporterType of the settings file, else none]"
+)
 
 
 def parser() -> ServerParser:
@@ -47,6 +53,7 @@ def parser() -> ServerParser:
         metavar="DIR",
         help="Directory of the message store. [default: storePathRootDir of the settings file, else ~/store]",
     )
+    add("--metrics-port", type=port, metavar="PORT", help=METRICS_HELP)
     add("--print-config", "-p", action="store_true", help="Print all settings and exit.")
     add("--print-important", "-m", action="store_true", help="Print the most important settings and exit.")
     # For ``orbitmq serve --brokers``, whose end ends its brokers.
@@ -66,6 +73,7 @@ def main(arguments: Sequence[str]) -> None:
             port=given.port,
             name=given.name,
             data=given.data,
+            metrics_port=given.metrics_port,
             # ``orbitmq serve`` has read the same file and reported the same.
             warns=not given.until_eof,
         )
@@ -86,6 +94,7 @@ def load_broker_settings(
     port: int | None = None,
     name: str | None = None,
     data: Path | None = None,
+    metrics_port: int | None = None,
     warns: bool = True,
 ) -> "BrokerSettings":
     """Settings of a broker: the values given here, else those of the file, else the defaults.
@@ -102,6 +111,8 @@ def load_broker_settings(
         "listenPort": None if port is None else str(port),
         "brokerName": name,
         "storePathRootDir": None if data is None else str(data),
+        "metricsExporterType": None if metrics_port is None else "PROM",
+        "metricsPromExporterPort": None if metrics_port is None else str(metrics_port),
     }
     settings, unknown = load_settings(
         LocalDisk(),
@@ -122,11 +133,12 @@ def load_broker_settings(
 
 
 def _run(settings: "BrokerSettings", until_eof: bool) -> None:
+    from orbitmq.metrics.http_endpoint import MetricsEndpointError  # noqa: PLC0415
     from orbitmq.remoting import RemotingError, run  # noqa: PLC0415
 
     try:
         run(_serve(settings, until_eof))
-    except RemotingError as error:
+    except (RemotingError, MetricsEndpointError) as error:
         complain(str(error))
         sys.exit(1)
 
@@ -144,9 +156,17 @@ async def _serve(settings: "BrokerSettings", until_eof: bool) -> None:
         print(
             f"The broker {config.broker_name} listens on {config.bind_address}:{server.port}, "
             f"is known as {config.broker_address} and registers with {name_servers}\n"
-            f"Reachable from {reachable_from(config.bind_address)}",
+            f"Reachable from {reachable_from(config.bind_address)}{metrics_line(server)}",
             flush=True,
         )
         await stop.wait()
     finally:
         await server.stop()
+
+
+def metrics_line(server: "Broker") -> str:
+    """The line of a start-up message that names the metrics endpoint, if there is one."""
+    port = None if server.metrics is None else server.metrics.port
+    if port is None:
+        return ""
+    return f"\nMetrics      http://{server.settings.broker.metrics_prom_exporter_host or LOOPBACK}:{port}/metrics"

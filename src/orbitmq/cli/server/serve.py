@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.cli.output import complain, plain_errors
 from orbitmq.cli.server.arguments import ServerParser, bounded_number, port
-from orbitmq.cli.server.broker import load_broker_settings
+from orbitmq.cli.server.broker import METRICS_HELP, load_broker_settings, metrics_line
 from orbitmq.cli.server.gc_tuning import enable_gc_after_start
 from orbitmq.cli.server.listen_address import HOST_HELP, reachable_from
 from orbitmq.cli.server.log_setup import LogFormat, set_up_server
@@ -75,6 +75,12 @@ def parser() -> ServerParser:
         help=f"Number of brokers, 1 to {MAX_BROKERS}. If there are several, each has a process of its own. "
         "[default: 1]",
     )
+    add(
+        "--metrics-port",
+        type=port,
+        metavar="PORT",
+        help=f"{METRICS_HELP} Of several brokers each uses the next port.",
+    )
     parser.add_common_options()
     return parser
 
@@ -85,6 +91,7 @@ def _broker_count(text: str) -> int:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command with these arguments."""
+    from orbitmq.metrics.http_endpoint import MetricsEndpointError  # noqa: PLC0415
     from orbitmq.remoting import RemotingError, run  # noqa: PLC0415
 
     given = parser().parse_args(arguments)
@@ -99,6 +106,7 @@ def main(arguments: Sequence[str]) -> None:
             host=given.host,
             port=given.broker_port,
             data=None if data is None else data / "store",
+            metrics_port=given.metrics_port,
         )
         names = name_server_at(data, settings.broker.bind_address, given.nameserver_port, settings.broker)
         try:
@@ -107,7 +115,7 @@ def main(arguments: Sequence[str]) -> None:
             else:
                 _check_stores_are_separate(settings)
                 run(_serve_many(settings, names, given.conf, given.brokers, given.log_format))
-        except RemotingError as error:
+        except (RemotingError, MetricsEndpointError) as error:
             complain(str(error))
             sys.exit(1)
 
@@ -125,7 +133,11 @@ async def _serve_one(settings: "BrokerSettings", names: "NameServer") -> None:
         await broker.start()
         try:
             enable_gc_after_start()
-            _print_banner(names, [settings.broker.broker_address], settings.store.store_path_root_dir)
+            _print_banner(
+                names,
+                [settings.broker.broker_address],
+                settings.store.store_path_root_dir + metrics_line(broker).lower(),
+            )
             await stop.wait()
         finally:
             await broker.stop()
@@ -148,7 +160,9 @@ async def _serve_many(
         ports = [first and first + PORTS_PER_BROKER * number for number in range(count)]
         common = ["-n", name_servers, "--host", settings.broker.bind_address, "--log-format", log_format]
         children = [
-            _child(number, settings.broker.broker_name, root, port, common, conf)
+            _child(
+                number, settings.broker.broker_name, root, port, [*common, *_metrics_option(settings, number)], conf
+            )
             for number, port in enumerate(ports)
         ]
         supervisor = Supervisor(children)
@@ -163,6 +177,15 @@ async def _serve_many(
             await supervisor.stop()
     finally:
         await names.stop()
+
+
+def _metrics_option(settings: "BrokerSettings", number: int) -> list[str]:
+    """The option for the metrics of one of several brokers, which would not all get the same port."""
+    config = settings.broker
+    if config.metrics_exporter != "PROM":
+        return []
+    first = config.metrics_prom_exporter_port
+    return ["--metrics-port", str(first and first + number)]
 
 
 def _name_servers(address: str, settings: "BrokerSettings") -> str:

@@ -55,10 +55,19 @@ class QueueState:
 
 
 class Counter:
-    """Number of requests (``times``), number of messages in them (``nums``) and their bytes (``size``)."""
+    """Number of requests (``times``), number of messages in them (``nums``) and their bytes (``size``).
 
-    __slots__ = ("nums", "size", "times")
+    The others are messages whose records are larger than 1 KiB, 4 KiB and so on.
+    """
+
+    __slots__ = ("nums", "over_1k", "over_1m", "over_2m", "over_4k", "over_4m", "over_512k", "size", "times")
 
     times: int
     nums: int
     size: int
+    over_1k: int
+    over_4k: int
+    over_512k: int
+    over_1m: int
+    over_2m: int
+    over_4m: int

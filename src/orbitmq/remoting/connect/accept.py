@@ -18,6 +18,7 @@ from orbitmq.remoting.connect.proxy_header import (
 from orbitmq.remoting.connect.trusted_proxies import is_trusted
 from orbitmq.remoting.connection import Connection, Handler
 from orbitmq.remoting.errors import one_sentence
+from orbitmq.remoting.observed_connection import ObservedConnection
 from orbitmq.remoting.tls.context import ServerCertificates, TlsMode
 from orbitmq.remoting.tls.transport import TlsTransport
 
@@ -159,8 +160,10 @@ class PendingConnection(asyncio.Protocol):
 
     def _connection(self) -> Connection:
         proxy = self._proxy or ProxyHeader()
-        return Connection(
-            self._acceptor.endpoint,
+        endpoint = self._acceptor.endpoint
+        connection_type = Connection if endpoint.observer is None else ObservedConnection
+        return connection_type(
+            endpoint,
             self._handlers,
             is_server=True,
             remote_address=proxy.source or self._peer,

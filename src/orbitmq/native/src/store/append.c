@@ -162,6 +162,7 @@ static int append_record(Batcher *self, QueueRoute *route, const Record *record,
     for (int n = 0; n < PROPERTY_PARTS; n++) at = put_bytes(at, record->properties[n].at, record->properties[n].size);
     if (unit != NULL) put_unit(unit, offset, size, record->code);
     count_record(route, size);
+    if (size > size_bounds[0] && route->count != NULL) count_large(route->count, size);
     route->requests++;
     cursor->position += size;
     cursor->last_offset = offset;

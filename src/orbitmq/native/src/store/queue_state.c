@@ -262,10 +262,19 @@ static int Counter_set(CounterObject *self, PyObject *value, void *offset) { ret
 #define COUNTER_NUMBER(name) \
     {#name, (getter)Counter_get, (setter)Counter_set, NULL, (void *)offsetof(Counter, name)}
 
+#define COUNTER_BOUND(name, number) \
+    {#name, (getter)Counter_get, (setter)Counter_set, NULL, (void *)offsetof(Counter, over[number])}
+
 static PyGetSetDef Counter_getset[] = {
     COUNTER_NUMBER(times),
     COUNTER_NUMBER(nums),
     COUNTER_NUMBER(size),
+    COUNTER_BOUND(over_1k, 0),
+    COUNTER_BOUND(over_4k, 1),
+    COUNTER_BOUND(over_512k, 2),
+    COUNTER_BOUND(over_1m, 3),
+    COUNTER_BOUND(over_2m, 4),
+    COUNTER_BOUND(over_4m, 5),
     {NULL, NULL, NULL, NULL, NULL},
 };
 

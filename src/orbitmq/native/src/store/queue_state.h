@@ -29,11 +29,22 @@ typedef struct {
     long long min_offset, tail_start;
 } QueueStateObject;
 
+#define SIZE_BOUNDS 6
+
 /* Counters, with their values outside of the Python object likewise. */
 typedef struct {
     PyObject *owner;
     long long times, nums, size;
+    long long over[SIZE_BOUNDS]; /* messages whose records are larger than each of size_bounds */
 } Counter;
+
+/* Buckets of RocketMQ's message size histogram. Records up to the first bound, which most are, are not counted. */
+static const uint32_t size_bounds[SIZE_BOUNDS] = {1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20};
+
+/* Count a record that is larger than the first bound. */
+static inline void count_large(Counter *count, uint32_t size) {
+    for (int n = 0; n < SIZE_BOUNDS && size > size_bounds[n]; n++) count->over[n]++;
+}
 
 static QueueState *queue_state_of(PyObject *queue);
 static uint32_t size_in_memory(const QueueState *queue);
