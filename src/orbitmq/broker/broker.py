@@ -23,6 +23,9 @@ from orbitmq.broker.config.admin import ConfigRequests
 from orbitmq.broker.config.metrics_settings import MetricsExporterType
 from orbitmq.broker.config.persistence import ConfigWriter
 from orbitmq.broker.deferred.target_queue import TargetQueues
+from orbitmq.broker.events.admin import EventRequests
+from orbitmq.broker.events.journal import EventJournal
+from orbitmq.broker.events.watch import EventWatch
 from orbitmq.broker.fast_path.dispatcher import FastPath
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.fast_path.pull import PullFastPath
@@ -64,11 +67,13 @@ from orbitmq.broker.transaction.processor import Transactions
 from orbitmq.filter import prepare
 from orbitmq.platform.memory_budget import budget_of
 from orbitmq.platform.threads import in_thread
+from orbitmq.protocol.broker_events import EventKind
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.hosts import host_bytes
 from orbitmq.protocol.message.message_id import UniqueIdFactory
 from orbitmq.remoting import Listener, ListenError, RemotingServer
+from orbitmq.remoting.processor import run_in_background
 from orbitmq.store import LocalDisk, MessageStore, StoreError, SystemClock
 from orbitmq.store.background.service import StoreService
 from orbitmq.store.config_tables import TOPICS
@@ -166,6 +171,7 @@ class Broker:
         except BaseException:
             await self.service.stop()
             raise
+        self.journal.record(EventKind.BROKER_START, config.broker_name, f"listening on port {self.port}")
         self.flow.start()
         self.schedule.start()
         self.checks.start()
@@ -180,6 +186,7 @@ class Broker:
             (10.0, self.filters.persist),
             (10.0, self.pop.orders.persist),
             (config.transaction_metric_flush_interval / 1000, self.transactions.counts.persist),
+            (10.0, self._persist_events),
             (1.0, self.stats.sample),
         ):
             self._timers.append(asyncio.create_task(_every(seconds, job)))
@@ -200,6 +207,9 @@ class Broker:
         config = settings.broker
         disk.refuse_links(settings.store.store_path_root_dir)
         self.writer = ConfigWriter(disk, settings.store.path("config"), self._run_blocking)
+        self.journal = EventJournal(disk, settings.store.path("config"), clock, config.broker_event_journal_bytes)
+        self.journal.load()
+        self.events = EventWatch(self.journal)
         states = TableStates(disk, settings.store.path("config"))
         self.route_epoch = RouteEpoch()
         self.topics = TopicTable(
@@ -231,6 +241,7 @@ class Broker:
     def _build(self) -> None:
         config, store, clock = self.settings.broker, self.store, self.clock
         self.clients = Clients(config, clock, self.filters, route_epoch=self.route_epoch)
+        self.clients.on_event = self.journal.record
         self.topic_shares = shares_of_topics(config, self.topics)
         self.locks = QueueLocks(clock, config)
         self.stats = BrokerStats(
@@ -241,6 +252,7 @@ class Broker:
             is_system_topic=self.topics.is_system_topic,
             route_epoch=self.route_epoch,
         )
+        self.stats.on_refused = self.events.refused
         self.flush_waiters = FlushWaiters(self.service, store.config.sync_flush_timeout, self.stats.waits.flush)
         self.runtime = BrokerRuntime(
             config,
@@ -265,6 +277,7 @@ class Broker:
             )
             self.timer.load()
         self.flow = SendFlow(config, store, clock, self.stats.waits.event_loop)
+        self.events.attach(self.metadata, self.flow, self.service)
         self.registration = Registration(config, self.topics, clock, ha_address=self.settings.ha_address)
         self.topics.on_change = self._topics_changed
         self.cold_pulls = ColdPulls(store.reader.cold, self._run_blocking)
@@ -295,13 +308,13 @@ class Broker:
                 "pop": len(self.pop.pops.held),
                 "notification": len(self.pop.notifications.held),
             },
-            events=dict,
+            events=lambda: self.journal.counts,
         )
 
     async def _listen(self) -> None:
         config = self.settings.broker
         sends = self._send_requests()
-        handlers = self._handlers(sends)
+        handlers = self.events.watched(self._handlers(sends))
         if self.metrics is not None:
             handlers = self.metrics.requests.measured(handlers)
         self._fast_path = fast_path = self._build_fast_path(sends)
@@ -376,6 +389,7 @@ class Broker:
                 self._permission_changed,
             ),
             StatsRequests(self.stats),
+            EventRequests(self.journal),
             self.runtime_info,
             self.schedule,
             self.transactions,
@@ -394,15 +408,20 @@ class Broker:
         for name in names:
             if self.topics.configs[name].attributes.get(QUEUE_TYPE) == BATCH_QUEUES:
                 self.store.queues.batch_topics.add(name)
+        self.events.topics_changed(names)
         self.registration.topics_changed(names)
 
     def _settings_changed(self) -> None:
+        self.journal.record(EventKind.SETTINGS_CHANGE)
         if self._fast_path is not None:
             self._fast_path.rebuild()
 
     def _permission_changed(self) -> None:
         self.topics.bump()
         self.registration.register_soon()
+
+    def _persist_events(self) -> None:
+        run_in_background(self.journal.persist(self.service.run_blocking))
 
     def _expire_locks(self) -> None:
         if self.locks.expire():
@@ -420,6 +439,7 @@ class Broker:
         if self._server is None or self._is_stopping:
             return
         self._is_stopping = True
+        config = self.settings.broker
         if self.metrics is not None:
             await self.metrics.stop()
         await self.registration.wipe_write_permission()
@@ -447,6 +467,8 @@ class Broker:
             self.offsets.persist()
             self.filters.persist()
             self.transactions.counts.persist()
+            self.journal.record(EventKind.BROKER_STOP, config.broker_name)
+            await self.journal.persist(self.service.run_blocking)
             await self.writer.stop()
         except StoreError as error:
             log.error("broker: failed to persist the tables: %s", error)

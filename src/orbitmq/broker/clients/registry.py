@@ -11,12 +11,13 @@ from orbitmq.broker.clients.consumer_filters import UNKNOWN
 from orbitmq.broker.clients.consumer_group import ClientChannel, ConsumerGroup
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.pull.subscription_filter import SubscriptionTooLongError, check_length
+from orbitmq.protocol.broker_events import EventKind
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.remoting.errors import IdleError
 from orbitmq.remoting.processor import RequestRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from orbitmq.broker.clients.consumer_filters import ConsumerFilters
     from orbitmq.broker.config.broker_config import BrokerConfig
@@ -75,6 +76,8 @@ class Clients:
         self._connections: dict[str, Connection] = {}
         """By client id, the connection of its latest new producer."""
         self._memberships = 0
+        self.on_event: Callable[[EventKind, str, str], None] = _no_event
+        """Gets joins, leaves and rebalances, with their group and a detail."""
         self._route_epoch = route_epoch or RouteEpoch()
         """Advanced when consumer groups come or go and when their subscriptions change."""
 
@@ -144,6 +147,7 @@ class Clients:
             log.info(
                 "clients: %s (%s) joined group %s", client.client_id, client.connection.remote_address, group.name
             )
+            self.on_event(EventKind.CONSUMER_JOIN, group.name, _described(client))
         if with_sub:
             changed |= group.subscribe(consumer.subscription_data_set)
             self._filters.register(
@@ -171,6 +175,7 @@ class Clients:
                 return
             self._produces.setdefault(client.connection, set()).add(group)
             self._memberships += 1
+            self.on_event(EventKind.PRODUCER_JOIN, group, _described(client))
         members[client.connection] = client
         self.producers[group] = members
         self._connections[client.client_id] = client.connection
@@ -181,19 +186,19 @@ class Clients:
         """Remove a consumer that unregisters."""
         found = self.consumers.get(group)
         if found is not None and connection in found.members:
-            self._leave_consumers(found, connection)
+            self._leave_consumers(found, connection, "unregistered")
 
     def unregister_producer(self, group: str, connection: Connection) -> None:
         """Remove a producer that unregisters."""
         if connection in self.producers.get(group, ()):
-            self._leave_producers(group, connection)
+            self._leave_producers(group, connection, "unregistered")
 
     def closed(self, connection: Connection) -> None:
         """Remove all memberships of a closed connection."""
         for group in tuple(self._consumes.get(connection, ())):
-            self._leave_consumers(self.consumers[group], connection)
+            self._leave_consumers(self.consumers[group], connection, "connection closed")
         for group in tuple(self._produces.get(connection, ())):
-            self._leave_producers(group, connection)
+            self._leave_producers(group, connection, "connection closed")
 
     def expire(self) -> None:
         """Remove memberships after a heartbeat timeout; close a connection without any left.
@@ -206,21 +211,22 @@ class Clients:
         for group in tuple(self.consumers.values()):
             for member in _silent(group.members.values(), oldest):
                 silent[member.connection] = member.client_id
-                self._leave_consumers(group, member.connection)
+                self._leave_consumers(group, member.connection, "heartbeat timeout")
         for name, members in tuple(self.producers.items()):
             for member in _silent(members.values(), oldest):
                 silent[member.connection] = member.client_id
-                self._leave_producers(name, member.connection)
+                self._leave_producers(name, member.connection, "heartbeat timeout")
         for connection, client_id in silent.items():
             if connection not in self._consumes and connection not in self._produces:
                 log.warning("clients: closing %s (%s): heartbeat timeout", client_id, connection.remote_address)
                 connection.close(IdleError(f"{client_id}: heartbeat timeout"))
 
-    def _leave_consumers(self, group: ConsumerGroup, connection: Connection) -> None:
+    def _leave_consumers(self, group: ConsumerGroup, connection: Connection, reason: str) -> None:
         member = group.members.pop(connection)
         _forget(self._consumes, connection, group.name)
         self._memberships -= 1
         log.info("clients: %s (%s) left group %s", member.client_id, connection.remote_address, group.name)
+        self.on_event(EventKind.CONSUMER_LEAVE, group.name, f"{_described(member)}: {reason}")
         if group.members:
             self._notify(group)
         else:
@@ -228,9 +234,10 @@ class Clients:
             self._route_epoch.advance()
             self._filters.unregister(group.name)
 
-    def _leave_producers(self, group: str, connection: Connection) -> None:
+    def _leave_producers(self, group: str, connection: Connection, reason: str) -> None:
         members = self.producers[group]
         member = members.pop(connection)
+        self.on_event(EventKind.PRODUCER_LEAVE, group, f"{_described(member)}: {reason}")
         _forget(self._produces, connection, group)
         self._memberships -= 1
         if not members:
@@ -246,6 +253,7 @@ class Clients:
         # Members of a broadcasting group read every queue, so they do not depend on other members.
         if self._config.notify_consumer_ids_changed_enable and group.notifies and not group.is_broadcasting:
             self._notices.changed(group, by)
+            self.on_event(EventKind.REBALANCE, group.name, f"{len(group.members)} members")
 
 
 def check_name(what: str, name: str) -> None:
@@ -273,6 +281,14 @@ def _check_subscriptions(consumer: ConsumerData, limits: ClientLimits, config: B
                 f"{consumer.group_name} for {subscription.topic}: tags and codes of the subscription are longer "
                 f"than three times {config.max_subscription_length} characters (maxSubscriptionLength)"
             )
+
+
+def _no_event(_kind: EventKind, _subject: str, _detail: str) -> None:
+    """For registries without a journal."""
+
+
+def _described(client: ClientChannel) -> str:
+    return f"{client.client_id} ({client.connection.remote_address})"
 
 
 def _silent(members: Iterable[ClientChannel], oldest: int) -> list[ClientChannel]:

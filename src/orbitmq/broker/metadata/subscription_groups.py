@@ -14,12 +14,15 @@ from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.metadata.data_version import first_version, next_version
 from orbitmq.broker.metadata.topics import name_complaint
 from orbitmq.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from orbitmq.protocol.broker_events import EventKind
 from orbitmq.protocol.message.flags import PERM_READ
 from orbitmq.protocol.names import GROUPS_OF_A_NEW_BROKER, MAX_GROUP_LENGTH, SYSTEM_GROUP_PREFIX
 from orbitmq.remoting.processor import RequestRefusedError
 from orbitmq.store.config_tables import SUBSCRIPTION_GROUPS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orbitmq.broker.config.broker_config import BrokerConfig
     from orbitmq.broker.config.persistence import ConfigWriter
     from orbitmq.store import Clock
@@ -60,6 +63,8 @@ class GroupTable:
         self.data_version = first_version(clock)
         self._route_epoch = route_epoch or RouteEpoch()
         self._is_full_logged = False
+        self.on_event: Callable[[EventKind, str, str], None] | None = None
+        """Gets new, changed and deleted groups."""
         self.shares = NamedShares(
             "consumer groups", config, lambda: MAX_GROUPS, self.configs, lambda: len(self.configs)
         )
@@ -117,10 +122,15 @@ class GroupTable:
 
     def update(self, *configs: SubscriptionGroupConfig) -> None:
         """Add or replace groups; one call for a change of several."""
+        new = {config.group_name for config in configs} - self.configs.keys()
         for config in configs:
             self.configs[config.group_name] = config
             self._next_version()
         self.persist()
+        if self.on_event is not None:
+            for config in configs:
+                name = config.group_name
+                self.on_event(EventKind.GROUP_CREATE if name in new else EventKind.GROUP_CHANGE, name, "")
 
     def delete(self, group: str) -> bool:
         """Delete a group and its forbidden topics; False if it does not exist."""
@@ -130,6 +140,8 @@ class GroupTable:
         self._is_full_logged = False
         self._next_version()
         self.persist()
+        if self.on_event is not None:
+            self.on_event(EventKind.GROUP_DELETE, group, "")
         return True
 
     # Forbidden topics

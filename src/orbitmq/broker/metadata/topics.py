@@ -119,6 +119,7 @@ class TopicTable:
         """By topic, a future that completes when its creation, change or deletion is finished."""
         self.data_version = first_version(clock)
         self.route_epoch = route_epoch or RouteEpoch()
+        self.on_delete: Callable[[str], None] | None = None
         self.on_change: Callable[[Sequence[str]], None] | None = None
         """Called with the names of topics that are new or changed. Name servers are not notified of deleted
         ones."""
@@ -295,6 +296,8 @@ class TopicTable:
         if self.configs.pop(topic, None) is None:
             return False
         self.bump()
+        if self.on_delete is not None:
+            self.on_delete(topic)
         return True
 
     def withdraw(self, topics: Iterable[str]) -> Callable[[bool], None]:
@@ -319,6 +322,8 @@ class TopicTable:
                 config = self._deleting.pop(name, None)
                 if config is not None and not is_gone:
                     self.configs.setdefault(name, config)
+                elif config is not None and self.on_delete is not None:
+                    self.on_delete(name)
             self.bump()
             settled.set_result(None)
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from orbitmq.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orbitmq.broker.config.broker_config import BrokerConfig
     from orbitmq.metrics.instrument import Histogram
     from orbitmq.store import Clock, MessageStore
@@ -37,6 +39,8 @@ class SendFlow:
         self._clock = clock
         self.refusal: tuple[int, str] | None = None
         """Code and remark of the refusal of every send; None if sends are accepted."""
+        self.on_change: Callable[[tuple[int, str] | None], None] | None = None
+        """Called when sends begin or cease to be refused."""
         self.lag_ms = 0
         """The last measured lag of the event loop."""
         self._timer: asyncio.TimerHandle | None = None
@@ -61,6 +65,12 @@ class SendFlow:
 
     def update(self, lag_ms: int) -> None:
         """Set the refusal for the lag of the event loop in milliseconds."""
+        before = self.refusal
+        self._update(lag_ms)
+        if self.on_change is not None and (before is None) != (self.refusal is None):
+            self.on_change(self.refusal)
+
+    def _update(self, lag_ms: int) -> None:
         self.lag_ms = lag_ms
         opens_at = self._config.start_accept_send_request_time_stamp
         reason = self._store.appender.gate.reason

@@ -460,6 +460,7 @@ class SendRequests:
     # Refusals
 
     def _refuse(self, header: Header, serialize_type: int, code: int, remark: str) -> bytes:
+        self._stats.on_refused(header[CODE], code, "a producer", remark)
         request = Command.of((serialize_type, b"", b""), header)
         return request.response(code, ext_fields=self._refusal_fields, remark=remark).encode()
 

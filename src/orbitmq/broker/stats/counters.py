@@ -112,6 +112,8 @@ class BrokerStats:
         self.behind: dict[tuple[int, str, str], tuple[int, int]] = {}
         """GROUP_GET_FALL_SIZE and _TIME by queue id, topic and group: lag in bytes and ms at the last read."""
         self.waits = WaitTimes()
+        self.on_refused: Callable[[int, int, str, str], None] = _ignore_refusal
+        """Gets request code, response code, client and remark of refused sends."""
         self.quarantine = Quarantine()
         """Records that background services have skipped."""
         self.failed_puts = 0
@@ -477,6 +479,10 @@ def _add_to(counters: dict[KeyT, Counter], key: KeyT, count: int, size: int, tim
     counter.size += size
     if size > SMALL_MESSAGE * count:
         counter.count_large(size // count, count)
+
+
+def _ignore_refusal(_request: int, _response: int, _client: str, _remark: str) -> None:
+    """For statistics without a journal."""
 
 
 def _topic_and_group(key: str) -> tuple[str, str]:

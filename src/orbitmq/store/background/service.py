@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import functools
 import logging
+import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orbitmq.store.background.time_slicing import Pace
@@ -60,6 +61,8 @@ class StoreService:
     ) -> None:
         self.store = store
         self.retention = Retention(store)
+        self.on_flush: Callable[[float, str | None], None] | None = None
+        """Called after each flush of the log with its duration in seconds, and its error if it failed."""
         self.run_blocking: RunBlocking = run_blocking or self._run_in_thread
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
         self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
@@ -150,15 +153,22 @@ class StoreService:
             for file in files:
                 file.sync()
 
+        begun = time.monotonic()
         try:
             await self.run_blocking(sync)
         except OSError as error:
+            self._report_flush(begun, str(error))
             raise store.on_flush_failed(error) from error
+        self._report_flush(begun, None)
         try:
             store.on_flushed(end, store_timestamp)
         finally:
             # Even if dispatch fails, the records that are on disk are.
             self._answer_waiting(store.log.flushed)
+
+    def _report_flush(self, begun: float, error: str | None) -> None:
+        if self.on_flush is not None:
+            self.on_flush(time.monotonic() - begun, error)
 
     def _answer_waiting(self, end: int) -> None:
         waiting = self._waiting
