@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from orbitmq.client.consumer.result import ConsumeResult
     from orbitmq.client.errors import (
+        BodyError,
         BrokerError,
         CannotReplyError,
         InvalidMessageError,
@@ -34,10 +35,19 @@ if TYPE_CHECKING:
         TooManySendsError,
     )
     from orbitmq.client.message import Message, Receipt, ReceivedMessage, SendStatus
+    from orbitmq.client.middleware import HandleCall, Middleware, SendCall
     from orbitmq.client.producer.batch import PartlySentError
     from orbitmq.client.producer.latency_fault import LADDER_4_9, LADDER_5
     from orbitmq.client.producer.queue_selector import by_hash, by_random
     from orbitmq.client.producer.request_reply import create_reply
+    from orbitmq.client.serialization.serializer import (
+        AvroSerializer,
+        JsonSerializer,
+        MsgspecSerializer,
+        ProtobufSerializer,
+        PydanticSerializer,
+        Serializer,
+    )
     from orbitmq.client.simple.popped_message import PoppedMessage
     from orbitmq.client.sync.consumer import Consumer
     from orbitmq.client.sync.lite_pull import LitePullConsumer
@@ -57,14 +67,20 @@ __all__ = [
     "AllocateByMachineRoom",
     "AllocateConsistentHash",
     "AllocateMachineRoomNearby",
+    "AvroSerializer",
+    "BodyError",
     "BrokerError",
     "CannotReplyError",
     "ConsumeResult",
     "Consumer",
+    "HandleCall",
     "InvalidMessageError",
+    "JsonSerializer",
     "LitePullConsumer",
     "Message",
     "MessageQueue",
+    "Middleware",
+    "MsgspecSerializer",
     "NoNameServerError",
     "NoRouteError",
     "NotRunningError",
@@ -72,12 +88,16 @@ __all__ = [
     "PartlySentError",
     "PoppedMessage",
     "Producer",
+    "ProtobufSerializer",
+    "PydanticSerializer",
     "Receipt",
     "ReceivedMessage",
     "RequestTimeoutError",
+    "SendCall",
     "SendError",
     "SendStatus",
     "SendTimeoutError",
+    "Serializer",
     "SimpleConsumer",
     "TooManySendsError",
     "Transaction",
@@ -102,6 +122,15 @@ _MODULES = {
     "LitePullConsumer": "orbitmq.client.sync.lite_pull",
     "Message": "orbitmq.client.message",
     "MessageQueue": "orbitmq.protocol.bodies",
+    "SendCall": "orbitmq.client.middleware",
+    "Middleware": "orbitmq.client.middleware",
+    "HandleCall": "orbitmq.client.middleware",
+    "Serializer": "orbitmq.client.serialization.serializer",
+    "PydanticSerializer": "orbitmq.client.serialization.serializer",
+    "ProtobufSerializer": "orbitmq.client.serialization.serializer",
+    "MsgspecSerializer": "orbitmq.client.serialization.serializer",
+    "JsonSerializer": "orbitmq.client.serialization.serializer",
+    "AvroSerializer": "orbitmq.client.serialization.serializer",
     "LADDER_4_9": "orbitmq.client.producer.latency_fault",
     "LADDER_5": "orbitmq.client.producer.latency_fault",
     "PartlySentError": "orbitmq.client.producer.batch",

@@ -7,9 +7,10 @@ import ipaddress
 import os
 import re
 import socket
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.serialization.serializer import AUTO
 from orbitmq.platform.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock
 from orbitmq.protocol.message.message_id import UniqueIdFactory
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
+    from orbitmq.client.serialization.serializer import Serializer
     from orbitmq.remoting import ClientTls
 
 DEFAULT_INSTANCE = "DEFAULT"
@@ -49,6 +51,10 @@ class ClientConfig:
     trace_msg_batch_num: int = 10
     """Number of sends or handler calls in one trace message, up to 20."""
     tls: ClientTls | None = None
+    middleware: Iterable[Any] = dataclasses.field(default=(), compare=False, repr=False)
+    """Code around every send and every handler call, the first one outermost: see ``orbitmq.Middleware``."""
+    serializer: Serializer = dataclasses.field(default=AUTO, compare=False, repr=False)
+    """Encodes the ``value`` of messages and decodes bodies for typed handlers. Default: by their type."""
     clock: Clock = dataclasses.field(default=SYSTEM_CLOCK, compare=False, repr=False)
     """Source of time, for tests and simulations. Timeouts follow the event loop's own time."""
     random: Random = dataclasses.field(default=SYSTEM_RANDOM, compare=False, repr=False)
@@ -146,5 +152,7 @@ class ClientOptions(TypedDict, total=False):
     trace_topic: str
     trace_msg_batch_num: int
     tls: ClientTls | None
+    middleware: Iterable[Any]
+    serializer: Serializer
     clock: Clock
     random: Random

@@ -16,6 +16,10 @@ class InvalidMessageError(OrbitMQError, ValueError):
     """A message, a name or an option is invalid. Nothing was sent."""
 
 
+class BodyError(OrbitMQError, ValueError):
+    """A body is not what a handler or ``message.json()`` expects: not JSON, or not of the type."""
+
+
 class NotRunningError(OrbitMQError):
     """A producer or consumer is not started, closed, or belongs to another process or event loop."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import enum
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.serialization.body import UNSET, body_bytes, json_bytes, json_value
 from orbitmq.protocol.hosts import host_text
 from orbitmq.protocol.message import property_names as names
 from orbitmq.protocol.message.compression import decompress
@@ -17,6 +18,7 @@ from orbitmq.protocol.message.properties import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from orbitmq.protocol.bodies import MessageQueue
     from orbitmq.protocol.message.record import Record
@@ -30,62 +32,89 @@ HIGHEST_PRIORITY = 65535
 """Maximum of ``priority``."""
 
 
+class DeliveryTime(TypedDict, total=False):
+    """Keywords of ``Message`` for delayed delivery, of which one may be given."""
+
+    delay: float | datetime.timedelta | None
+    deliver_at: datetime.datetime | float | None
+    delay_level: int
+
+
 class Message:
     """A message to send.
+
+    The body is one of: ``body``, bytes or text; ``json``, any value that JSON can express; ``value``, an object
+    that the producer's ``serializer`` encodes when the message is sent.
 
     ``keys`` are for look-ups, ``tags`` for filters, ``properties`` are the application's own. Messages with the
     same ``sharding_key`` go to one queue, in order. A ``priority``, 0 to 65535, lets it overtake messages with a
     lower one, where the topic or its consumer is configured for that.
 
-    Delayed delivery, one of: ``delay``, in seconds; ``deliver_at``, a ``datetime`` or seconds since the epoch (a
-    ``datetime`` without a zone is local time); ``delay_level``, 1 to 18 in the broker's table of delays.
+    Delayed delivery, one of: ``delay``, in seconds or a ``timedelta``; ``deliver_at``, a ``datetime`` or seconds
+    since the epoch (a ``datetime`` without a zone is local time); ``delay_level``, 1 to 18 in the broker's table of
+    delays.
     """
 
-    __slots__ = ("_properties", "body", "flag", "topic")
+    __slots__ = ("_properties", "body", "flag", "topic", "value")
 
     def __init__(
         self,
         topic: str,
-        body: bytes | str,
+        body: bytes | bytearray | memoryview | str = UNSET,
         *,
+        json: Any = UNSET,
+        value: Any = UNSET,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
-        delay_level: int = 0,
-        delay: float | None = None,
-        deliver_at: datetime.datetime | float | None = None,
         sharding_key: str | None = None,
         priority: int | None = None,
         wait_store_ok: bool = True,
+        **when: Unpack[DeliveryTime],
     ) -> None:
         self.topic = topic
-        self.body = body.encode() if isinstance(body, str) else bytes(body)
-        self.flag = flag
+        self.body = _first_body(body, json, value)
+        self.value = value
+        """Encoded by the producer when the message is sent. ``UNSET``: the message has its body already."""
+        self.flag = _whole("flag", flag)
         self._properties: dict[str, str] = {}
-        for name, value in (properties or {}).items():
-            _check_user_property(name, value)
-            self._properties[name] = value
-        joined = keys if isinstance(keys, str) else " ".join(keys)
+        for name, text in (properties or {}).items():
+            _check_user_property(name, text)
+            self._properties[name] = text
+        joined = _joined_keys(keys)
         for name, text in (
             (names.TAGS, tags or ""),
             (names.KEYS, joined),
-            (names.DELAY_LEVEL, str(delay_level) if delay_level else ""),
             (names.SHARDING_KEY, sharding_key or ""),
         ):
             if text:
                 _check_value(name, text)
                 self._properties[name] = text
+        if when:
+            self._set_time(**when)
+        if priority is not None:
+            self._set_priority(priority)
+        self._properties[names.WAIT_STORE_OK] = "true" if wait_store_ok else "false"
+
+    def _set_time(
+        self,
+        *,
+        delay: float | datetime.timedelta | None = None,
+        deliver_at: datetime.datetime | float | None = None,
+        delay_level: int = 0,
+    ) -> None:
+        if _whole("delay_level", delay_level):
+            self._properties[names.DELAY_LEVEL] = str(delay_level)
         if delay is not None or deliver_at is not None:
             if sum((bool(delay_level), delay is not None, deliver_at is not None)) > 1:
                 raise InvalidMessageError("give one of delay, deliver_at and delay_level")
             name, milliseconds = _time_property(delay, deliver_at)
             self._properties[name] = str(milliseconds)
-        if priority is not None:
-            self._set_priority(priority)
-        self._properties[names.WAIT_STORE_OK] = "true" if wait_store_ok else "false"
 
     def _set_priority(self, priority: int) -> None:
+        if not isinstance(priority, int):
+            raise InvalidMessageError(f"a priority is a whole number, not {priority!r}")
         if not 0 <= priority <= HIGHEST_PRIORITY:
             raise InvalidMessageError(f"a priority is 0 to {HIGHEST_PRIORITY}, not {priority}")
         times = (names.DELAY_LEVEL, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
@@ -231,6 +260,10 @@ class ReceivedMessage:
         """The body as text."""
         return self.body.decode()
 
+    def json(self) -> Any:
+        """The body as the value that its JSON stands for. Raises BodyError, a ValueError."""
+        return json_value(self.body)
+
     def __repr__(self) -> str:
         return (
             f"ReceivedMessage({self.topic!r}, queue {self.queue_id} of {self.broker_name}, "
@@ -238,12 +271,58 @@ class ReceivedMessage:
         )
 
 
-def _time_property(delay: float | None, deliver_at: datetime.datetime | float | None) -> tuple[str, int]:
+def _first_body(body: Any, json: Any, value: Any) -> bytes:
+    """The body of a new message; empty until it is sent if ``value`` is given."""
+    if (body is not UNSET) + (json is not UNSET) + (value is not UNSET) != 1:
+        raise TypeError("a message has one body: give body (bytes or text), json or value")
+    if json is not UNSET:
+        return json_bytes(json)
+    return b"" if body is UNSET else body_bytes(body)
+
+
+def _joined_keys(keys: str | Iterable[str]) -> str:
+    """The keys as one property, where blanks separate them. Raises InvalidMessageError."""
+    each = [keys] if isinstance(keys, str) else list(keys)
+    for key in each:
+        if not isinstance(key, str):
+            raise InvalidMessageError(f"a key is text, not {type(key).__name__}: {key!r}")
+        if key.split() != [key] and key:
+            raise InvalidMessageError(
+                f"the key {key!r} contains a blank, which separates keys in RocketMQ: give several keys as a list, "
+                'as in keys=["a", "b"], or replace the blank'
+            )
+    return " ".join(filter(None, each))
+
+
+def _check_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidMessageError(f"{what} is text, not {value!r}: convert it with str()")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whole(name: str, number: object) -> int:
+    """A whole number. Raises InvalidMessageError for another value."""
+    if not isinstance(number, int):
+        raise InvalidMessageError(f"{name} is a whole number, not {number!r}")
+    return number
+
+
+def _time_property(
+    delay: float | datetime.timedelta | None, deliver_at: datetime.datetime | float | None
+) -> tuple[str, int]:
     """Name and value of the property for delayed delivery. A delay counts from the arrival at the broker."""
     if isinstance(deliver_at, datetime.datetime):
         deliver_at = deliver_at.timestamp()
+    if isinstance(delay, datetime.timedelta):
+        delay = delay.total_seconds()
     value = deliver_at if delay is None else delay
-    if value is None or not math.isfinite(value) or not 0 <= value < _LATEST:
+    if not _is_number(value):
+        raise InvalidMessageError(f"a time is a number of seconds, not {value!r}")
+    assert value is not None
+    if not math.isfinite(value) or not 0 <= value < _LATEST:
         raise InvalidMessageError(f"a time is a number of seconds, 0 or more, not {value}")
     if delay is not None and delay == int(delay):
         # Also understood by brokers without millisecond delays.
@@ -254,6 +333,8 @@ def _time_property(delay: float | None, deliver_at: datetime.datetime | float | 
 
 
 def _check_user_property(name: str, value: str) -> None:
+    _check_text("the name of a property", name)
+    _check_text(f"the property {name!r}", value)
     if name in names.RESERVED:
         raise InvalidMessageError(f"the property name {name!r} is RocketMQ's own: choose another")
     if not name or not value:
@@ -265,5 +346,6 @@ def _check_user_property(name: str, value: str) -> None:
 
 
 def _check_value(name: str, value: str) -> None:
+    _check_text(f"the property {name!r}", value)
     if "\x02" in value:
         raise InvalidMessageError(f"the property {name!r} must not contain the character 2")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.client.message import Message
+from orbitmq.client.serialization.body import UNSET
+from orbitmq.client.serialization.serializer import AUTO
 from orbitmq.protocol.message import property_names as names
 from orbitmq.protocol.message.record import MAX_PROPERTIES_SIZE
 from orbitmq.protocol.names import (
@@ -18,6 +20,7 @@ from orbitmq.protocol.names import (
 )
 
 if TYPE_CHECKING:
+    from orbitmq.client.serialization.serializer import Serializer
     from orbitmq.protocol.bodies import MessageQueue
 
 _is_name = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
@@ -26,6 +29,8 @@ _LETTERS = "letters, digits, and the characters _ - % |"
 
 def check_topic(topic: str) -> None:
     """Raise InvalidMessageError for an invalid topic name."""
+    if not isinstance(topic, str):
+        raise InvalidMessageError(f"a topic is a name, not {type(topic).__name__}: {topic!r}")
     if not topic or not topic.strip():
         raise InvalidMessageError("a message needs a topic: the given one is blank")
     if len(topic) > MAX_TOPIC_LENGTH:
@@ -45,6 +50,8 @@ def check_topic_to_send(topic: str) -> None:
 
 def check_group(group: str) -> None:
     """Raise InvalidMessageError for an invalid group name."""
+    if not isinstance(group, str):
+        raise InvalidMessageError(f"a group is a name, not {type(group).__name__}: {group!r}")
     if not group or not group.strip():
         raise InvalidMessageError("a group needs a name: the given one is blank")
     if len(group) > MAX_GROUP_LENGTH:
@@ -62,10 +69,15 @@ def check_producer_group(group: str) -> None:
         raise InvalidMessageError(f"a producer's group cannot be {DEFAULT_PRODUCER_GROUP}: choose another name")
 
 
-def check_message(message: Message, max_bytes: int) -> None:
-    """Raise InvalidMessageError for a message that brokers reject. The topic is validated separately."""
+def check_message(message: Message, max_bytes: int, serializer: Serializer = AUTO) -> None:
+    """Raise InvalidMessageError for a message that brokers reject. The topic is validated separately.
+
+    The body of a message with a ``value`` is made here.
+    """
     if not isinstance(message, Message):
         raise InvalidMessageError(f"expected a Message, not {type(message).__name__}")
+    if not message.body and message.value is not UNSET:
+        message.body = serializer.dumps(message.value)
     size = len(message.body)
     if not size:
         raise InvalidMessageError("the body of the message is empty: brokers reject empty messages")

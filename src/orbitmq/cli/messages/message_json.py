@@ -102,7 +102,8 @@ def _as_sent(row: dict[str, Any], properties: dict[str, str]) -> dict[str, str]:
     """The properties of the application. RocketMQ's own ones that a producer sets move to their fields."""
     for name, field in _SENDER_PROPERTIES.items():
         if name in properties:
-            row.setdefault(field, properties[name])
+            text = properties[name]
+            row.setdefault(field, text.split() if field == "keys" else text)
     return {name: value for name, value in properties.items() if name not in names.RESERVED}
 
 
@@ -118,11 +119,12 @@ def _body(row: dict[str, Any]) -> bytes:
         raise ConfigError("bodyHex must be pairs of hexadecimal digits") from None
 
 
-def _keys(row: dict[str, Any]) -> str | list[str]:
+def _keys(row: dict[str, Any]) -> list[str]:
     keys = row.get("keys", [])
     if isinstance(keys, list) and all(isinstance(key, str) for key in keys):
         return keys
-    return str(_typed(row, "keys", str, ""))
+    # As RocketMQ stores them: separated by blanks.
+    return str(_typed(row, "keys", str, "")).split()
 
 
 def _texts(row: dict[str, Any], name: str) -> dict[str, str]:

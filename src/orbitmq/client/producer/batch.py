@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orbitmq.client.errors import InvalidMessageError, SendError
+from orbitmq.client.serialization.serializer import AUTO
 from orbitmq.client.validation import check_message, check_properties_size
 from orbitmq.protocol.message import property_names as names
 from orbitmq.protocol.message.batch import ITEM_SIZE
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from orbitmq.client.message import Message, Receipt
+    from orbitmq.client.serialization.serializer import Serializer
 
 _NOT_IN_BATCHES = (
     names.DELAY_LEVEL,
@@ -38,12 +40,12 @@ class PartlySentError(SendError):
         self.unsent = unsent
 
 
-def check_batch(messages: Sequence[Message], max_bytes: int) -> None:
+def check_batch(messages: Sequence[Message], max_bytes: int, serializer: Serializer = AUTO) -> None:
     """Raise InvalidMessageError for messages that cannot be in one batch."""
     if not messages:
         raise InvalidMessageError("a batch needs at least one message")
     for message in messages:
-        check_message(message, max_bytes)
+        check_message(message, max_bytes, serializer)
         reason = why_not_in_batches(message)
         if reason:
             raise InvalidMessageError(reason)

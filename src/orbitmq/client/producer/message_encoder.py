@@ -109,6 +109,13 @@ class MessageEncoder:
         text = properties_text(message, self._more)
         return EncodedMessage((message,), message_id, body, sys_flag, message.flag, properties_json(text))
 
+    def encode_properties(self, outgoing: EncodedMessage) -> None:
+        """Encode the properties of an encoded message or batch again, after a hook has changed them."""
+        if outgoing.is_batch:
+            outgoing.body = encode_batch([self.item(message) for message in outgoing.messages])
+            return
+        outgoing.properties = properties_json(properties_text(outgoing.messages[0], self._more))
+
     def item(self, message: Message) -> tuple[int, bytes, bytes]:
         """Encode a message as batch item with its own id."""
         properties = message.properties

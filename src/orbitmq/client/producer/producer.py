@@ -18,14 +18,17 @@ from orbitmq.client.errors import (
     NotRunningError,
     OrbitMQError,
     SendError,
+    TooManySendsError,
 )
 from orbitmq.client.instance import fork_guard
 from orbitmq.client.instance.instance import ClientInstance
+from orbitmq.client.middleware import MiddlewareStack
 from orbitmq.client.producer.accumulator import Accumulator
 from orbitmq.client.producer.async_send import AsyncSend
 from orbitmq.client.producer.backpressure import InFlight
 from orbitmq.client.producer.batch import PartlySentError, check_batch, cut
 from orbitmq.client.producer.config import ProducerConfig, ProducerOptions, split_options
+from orbitmq.client.producer.hooks import Communication
 from orbitmq.client.producer.latency_fault import DETECT_PAUSE, LatencyFaults
 from orbitmq.client.producer.message_encoder import MessageEncoder
 from orbitmq.client.producer.recall import recall
@@ -89,6 +92,11 @@ class Producer:
         self.group = namespaces.wrap(self.client_config.namespace, group)
         """The group with its namespace, as on brokers."""
         self._hooks = list(hooks)
+        self._serializer = self.client_config.serializer
+        self._middleware = MiddlewareStack(group, self.client_config.middleware, clock=self.client_config.clock)
+        self._is_wrapped = self._middleware.wraps_sends
+        self._wrapped: set[asyncio.Task[None]] = set()
+        """Sends of ``send_nowait`` inside middleware."""
         self._in_flight = InFlight(*self.config.max_in_flight)
         self._max_bytes = self.config.max_message_size
         self._seconds = self.config.send_msg_timeout
@@ -120,6 +128,7 @@ class Producer:
         faults = LatencyFaults(own.fault_ladder, loop.time) if own.send_latency_fault_enable else None
         self._encoder = MessageEncoder(own, config.namespace, unique_ids_for(config))
         self._sender = Sender(instance, own, self._hooks, faults, config.clock.now_ms)
+        self._sender.encoder = self._encoder
         self._request_sender = RequestSender(instance, self._sender)
         try:
             await self._start_tracing()
@@ -157,6 +166,8 @@ class Producer:
             return
         self._is_open = False
         try:
+            while self._wrapped:
+                await asyncio.wait(self._wrapped)
             if self._accumulator is not None:
                 await self._accumulator.close()
             await self._in_flight.drained()
@@ -210,7 +221,23 @@ class Producer:
         its subclasses.
         """
         self._check_running()
-        check_message(message, self._max_bytes)
+        if self._is_wrapped:
+
+            async def send(messages: Sequence[Message]) -> Sequence[Receipt]:
+                return (await self._send(messages[0], timeout, queue, selector, arg),)
+
+            return (await self._middleware.send((message,), Communication.SYNC, send))[0]
+        return await self._send(message, timeout, queue, selector, arg)
+
+    async def _send(
+        self,
+        message: Message,
+        timeout: float | None,  # noqa: ASYNC109
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        arg: object,
+    ) -> Receipt:
+        check_message(message, self._max_bytes, self._serializer)
         accumulator = self._accumulator
         if accumulator is not None and timeout is None and selector is None and accumulator.accepts(message):
             return await accumulator.add(message, queue)
@@ -249,7 +276,23 @@ class Producer:
         flight: await ``room`` before each send to throttle.
         """
         self._check_running()
-        check_message(message, self._max_bytes)
+        if self._is_wrapped:
+            future = self._post_wrapped(message, timeout, queue, selector, arg)
+        else:
+            future = self._post(message, timeout, queue, selector, arg)
+        if callback is not None:
+            future.add_done_callback(lambda done: _call_back(callback, done))
+        return future
+
+    def _post(
+        self,
+        message: Message,
+        timeout: float | None,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        arg: object,
+    ) -> asyncio.Future[Receipt]:
+        check_message(message, self._max_bytes, self._serializer)
         accumulator = self._accumulator
         if accumulator is not None and timeout is None and selector is None and accumulator.accepts(message):
             future = accumulator.add(message, queue)
@@ -257,8 +300,37 @@ class Producer:
             post = AsyncSend(self._sender, self._in_flight, message, self._seconds if timeout is None else timeout)
             post.start(self._encoder, queue, selector, arg)
             future = post.future
-        if callback is not None:
-            future.add_done_callback(lambda done: _call_back(callback, done))
+        return future
+
+    def _post_wrapped(
+        self,
+        message: Message,
+        timeout: float | None,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        arg: object,
+    ) -> asyncio.Future[Receipt]:
+        if not self._in_flight.fits(len(message.body)):
+            raise TooManySendsError("too many messages are in flight: await room() before each send")
+
+        async def send(messages: Sequence[Message]) -> Sequence[Receipt]:
+            return (await self._post(messages[0], timeout, queue, selector, arg),)
+
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+
+        async def run() -> None:
+            try:
+                receipts = await self._middleware.send((message,), Communication.ASYNC, send)
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(receipts[0])
+
+        task = self._loop.create_task(run())
+        self._wrapped.add(task)
+        task.add_done_callback(self._wrapped.discard)
         return future
 
     async def room(self) -> None:
@@ -278,7 +350,20 @@ class Producer:
     ) -> None:
         """Send a message without a response. Raises SendError if no broker is reachable."""
         self._check_running()
-        check_message(message, self._max_bytes)
+        if self._is_wrapped:
+
+            async def send(messages: Sequence[Message]) -> Sequence[Receipt]:
+                await self._send_oneway(messages[0], queue, selector, arg)
+                return ()
+
+            await self._middleware.send((message,), Communication.ONEWAY, send)
+        else:
+            await self._send_oneway(message, queue, selector, arg)
+
+    async def _send_oneway(
+        self, message: Message, queue: MessageQueue | None, selector: Selector | None, arg: object
+    ) -> None:
+        check_message(message, self._max_bytes, self._serializer)
         sender = self._sender
         size = len(message.body)
         await self._in_flight.enter_later(size, self._seconds)
@@ -310,7 +395,14 @@ class Producer:
         PartlySentError after it, and otherwise what ``send`` raises.
         """
         self._check_running()
-        return await self._send_many(list(messages), queue, self._seconds if timeout is None else timeout)
+        seconds = self._seconds if timeout is None else timeout
+        if not self._is_wrapped:
+            return await self._send_many(list(messages), queue, seconds)
+
+        async def send(changed: Sequence[Message]) -> Sequence[Receipt]:
+            return await self._send_many(changed, queue, seconds)
+
+        return list(await self._middleware.send(list(messages), Communication.SYNC, send))
 
     async def _send_batched(self, messages: Sequence[Message], queue: MessageQueue | None) -> list[Receipt]:
         return await self._send_many(messages, queue, self._seconds)
@@ -318,7 +410,7 @@ class Producer:
     async def _send_many(
         self, messages: Sequence[Message], queue: MessageQueue | None, seconds: float
     ) -> list[Receipt]:
-        check_batch(messages, self._max_bytes)
+        check_batch(messages, self._max_bytes, self._serializer)
         check_topic_to_send(messages[0].topic)
         items = [self._encoder.item(message) for message in messages]
         receipts: list[Receipt] = []
@@ -379,7 +471,7 @@ class Producer:
         Raises RequestTimeoutError if no reply arrives in time, and otherwise what ``send`` raises.
         """
         self._check_running()
-        check_message(message, self._max_bytes)
+        check_message(message, self._max_bytes, self._serializer)
         check_request(message, timeout)
 
         async def send(request: Message, seconds: float) -> Receipt:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from orbitmq.client.producer.config import ProducerConfig
     from orbitmq.client.producer.hooks import SendHook
     from orbitmq.client.producer.latency_fault import LatencyFaults
-    from orbitmq.client.producer.message_encoder import EncodedMessage
+    from orbitmq.client.producer.message_encoder import EncodedMessage, MessageEncoder
     from orbitmq.client.producer.topic_publish_info import Target
     from orbitmq.remoting import Connection
 
@@ -53,6 +53,8 @@ class Sender:
         self.loop = asyncio.get_running_loop()
         self.time = self.loop.time
         self.hooks = hooks
+        self.encoder: MessageEncoder | None = None
+        """Encodes messages again whose properties a hook has changed."""
         self._instance = instance
         self._routes = instance.routes
         self._namespace = instance.config.namespace
@@ -274,7 +276,7 @@ class Sender:
     # Hooks
 
     def before(self, outgoing: EncodedMessage, target: Target, communication: Communication) -> SendContext:
-        """Call the hooks before an attempt."""
+        """Call the hooks before an attempt. Properties that they set are sent."""
         context = SendContext(
             producer_group=self.config.group,
             messages=outgoing.messages,
@@ -284,8 +286,11 @@ class Sender:
             message_type=message_type(outgoing.messages[0].properties),
             namespace=self._namespace,
         )
+        before = [dict(message.properties) for message in outgoing.messages]
         for hook in self.hooks:
             hook.before_send(context)
+        if self.encoder is not None and before != [message.properties for message in outgoing.messages]:
+            self.encoder.encode_properties(outgoing)
         return context
 
     def after(self, context: SendContext, receipt: Receipt | None, error: Exception | None) -> None:

@@ -129,13 +129,13 @@ class ConcurrentConsumption:
         subscription = self._subscriptions.get(queue.queue.topic)
         assert subscription is not None, "a pulled topic is subscribed"
         if subscription.topic != self._subscriptions.retry_topic:
-            self._submit(queue, subscription, messages)
+            self._route(queue, subscription, messages)
             return
         by_topic: dict[str, list[PulledMessage]] = {}
         for message in messages:
             by_topic.setdefault(self._subscriptions.origin(message), []).append(message)
         for topic, some in by_topic.items():
-            self._submit(queue, self._subscriptions.get(topic) or subscription, some)
+            self._route(queue, self._subscriptions.get(topic) or subscription, some)
 
     def resize(self, count: int) -> None:
         """Change the number of concurrent handler calls."""
@@ -174,6 +174,10 @@ class ConcurrentConsumption:
         return working or self.threads.unfinished > 0 or len(self._tasks - self._sleeping) > 1
 
     # Handler calls
+
+    def _route(self, queue: ProcessQueue, subscription: Subscription, messages: list[PulledMessage]) -> None:
+        for target, some in subscription.routed(messages):
+            self._submit(queue, target, some)
 
     def _submit(self, queue: ProcessQueue, subscription: Subscription, messages: list[PulledMessage]) -> None:
         most = self._config.consume_message_batch_max_size if subscription.takes_list else 1

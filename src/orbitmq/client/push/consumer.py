@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from orbitmq.client.config import ClientConfig, name_server_list
 from orbitmq.client.consumer.subscription import Subscriptions
 from orbitmq.client.errors import InvalidMessageError, NotRunningError
+from orbitmq.client.middleware import MiddlewareStack
 from orbitmq.client.namespace import wrap
 from orbitmq.client.producer.config import split_options
+from orbitmq.client.push import stop_signals
 from orbitmq.client.push.config import ConsumerConfig, ConsumerOptions
 from orbitmq.client.push.runtime import PushRuntime
 from orbitmq.client.validation import check_group
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from orbitmq.client.consumer.hooks import ConsumeHook
+    from orbitmq.client.serialization.serializer import Serializer
     from orbitmq.protocol.bodies import MessageQueue
 
 HandlerT = TypeVar("HandlerT", bound="Callable[[Any], Any]")
@@ -63,11 +66,15 @@ class Consumer:
         self.group = group
         self._hooks = list(hooks)
         self._group = wrap(self.client_config.namespace, group)
+        clock = self.client_config.clock
+        self._middleware = MiddlewareStack(group, self.client_config.middleware, clock=clock)
         self._subscriptions = Subscriptions(
             self._group,
             self.client_config.namespace,
             with_retries=not self.config.is_broadcasting,
-            clock=self.client_config.clock,
+            clock=clock,
+            serializer=self.client_config.serializer,
+            wrap_handler=self._middleware.handler if self._middleware.wraps_handlers else None,
         )
         self._runtime: PushRuntime | None = None
         self._is_closed = False
@@ -83,8 +90,15 @@ class Consumer:
         sql: str | None = None,
         inline: bool | None = None,
         batch: bool | None = None,
+        serializer: Serializer | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
-        """Decorator: make a function the handler of a topic, optionally with a filter.
+        """Decorator: make a function a handler of a topic, optionally with a filter.
+
+        A topic may have several handlers: by different tags, by SQL92, and one without a filter for the rest. A
+        message goes to one of them. Raises InvalidMessageError for two handlers of one tag.
+
+        A handler may have a typed parameter, ``def handle(order: Order, message: Message)``: it gets the body,
+        decoded by ``serializer`` or that of the consumer.
 
         ``tags`` is ``a``, ``a || b`` or ``*``; ``sql`` is an SQL92 expression on properties. ``inline`` calls a
         plain function on the loop instead of a thread, for quick ones. ``batch``: the handler takes a list; default
@@ -92,7 +106,7 @@ class Consumer:
         """
 
         def register(handler: HandlerT) -> HandlerT:
-            self._add(topic, handler, tags, sql, inline, batch)
+            self._add(topic, handler, tags, sql, inline, batch, replace=False, serializer=serializer)
             return handler
 
         if self._runtime is not None:
@@ -108,9 +122,10 @@ class Consumer:
         sql: str | None = None,
         inline: bool | None = None,
         batch: bool | None = None,
+        serializer: Serializer | None = None,
     ) -> None:
-        """Like ``on``, also while the consumer runs, where it replaces filter and handler of a topic."""
-        subscription = self._add(topic, handler, tags, sql, inline, batch)
+        """Like ``on``, also while the consumer runs, but it replaces all filters and handlers of the topic."""
+        subscription = self._add(topic, handler, tags, sql, inline, batch, serializer=serializer)
         if self._runtime is not None:
             await self._runtime.subscription_changed(subscription)
 
@@ -128,6 +143,9 @@ class Consumer:
         sql: str | None,
         inline: bool | None,
         batch: bool | None,
+        *,
+        replace: bool = True,
+        serializer: Serializer | None = None,
     ) -> Any:
         return self._subscriptions.add(
             topic,
@@ -136,6 +154,8 @@ class Consumer:
             sql=sql,
             inline=self.config.inline if inline is None else inline,
             takes_list=self.config.consume_message_batch_max_size > 1 if batch is None else batch,
+            replace=replace,
+            serializer=serializer,
         )
 
     # Running
@@ -148,6 +168,7 @@ class Consumer:
             raise InvalidMessageError("the consumer has no handler: give it one with @consumer.on(topic)")
         member = PushRuntime(self.client_config, self.config, self._group, self._subscriptions, self._hooks)
         self._stopped = asyncio.Event()
+        self._middleware.loop = asyncio.get_running_loop()
         await member.start()
         self._runtime = member
         return self
@@ -171,14 +192,19 @@ class Consumer:
             await member.abandon()
 
     async def run(self) -> None:
-        """Consume until this is cancelled, or ``close`` is called."""
-        if self._runtime is None:
-            await self.start()
-        assert self._stopped is not None
-        try:
-            await self._stopped.wait()
-        finally:
-            await self.close()
+        """Consume until SIGTERM, until this is cancelled (as Ctrl-C does), or until ``close`` is called."""
+        terminated = asyncio.Event()
+        with stop_signals.set_on_sigterm(terminated):
+            if self._runtime is None:
+                await self.start()
+            assert self._stopped is not None
+            waits = [asyncio.ensure_future(event.wait()) for event in (self._stopped, terminated)]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+                await self.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -216,9 +216,14 @@ class OrderlyConsumption:
         if not subscription.takes_list:
             return subscription, [first]
         messages = queue.first(self._config.consume_message_batch_max_size)
-        if queue.queue.topic != self._subscriptions.retry_topic:
+        topic = queue.queue.topic
+        if topic != self._subscriptions.retry_topic and subscription is self._subscriptions.get(topic):
             return subscription, messages
-        others = (at for at, message in enumerate(messages) if message.topic != first.topic)
+        others = (
+            at
+            for at, message in enumerate(messages)
+            if message.topic != first.topic or self._subscription(queue, message) is not subscription
+        )
         return subscription, messages[: next(others, len(messages))]
 
     def _subscription(self, queue: ProcessQueue, message: PulledMessage) -> Subscription:
@@ -226,7 +231,7 @@ class OrderlyConsumption:
         if found is not None and queue.queue.topic == self._subscriptions.retry_topic:
             found = self._subscriptions.get(self._subscriptions.origin(message)) or found
         assert found is not None, "a pulled topic is subscribed"
-        return found
+        return found.route(message)
 
     async def _call_with_hooks(self, subscription: Subscription, messages: list[PulledMessage]) -> ConsumeResult:
         """``_call_handler`` between the hooks."""

@@ -288,6 +288,7 @@ class PushRuntime:
         try:
             if subscription is None:
                 raise LookupError(f"the topic {message.topic} is not subscribed here")
+            subscription = subscription.route(message)
             argument: Any = [message] if subscription.takes_list else message
             result = result_of(await self._call_handler(subscription, argument))
             answer.consume_result = CMResult.CR_SUCCESS if result.succeeded else CMResult.CR_LATER

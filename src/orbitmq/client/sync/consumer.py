@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from orbitmq.client.consumer.hooks import ConsumeHook
     from orbitmq.client.push.config import ConsumerOptions
+    from orbitmq.client.serialization.serializer import Serializer
     from orbitmq.protocol.bodies import MessageQueue
 
 HandlerT = TypeVar("HandlerT", bound="Callable[[Any], Any]")
@@ -60,9 +61,10 @@ class Consumer(SyncFace[AsyncConsumer]):
         sql: str | None = None,
         inline: bool | None = None,
         batch: bool | None = None,
+        serializer: Serializer | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
-        """Make a function the handler of a topic. See ``orbitmq.aio.Consumer.on``."""
-        return self._client.on(topic, tags=tags, sql=sql, inline=inline, batch=batch)
+        """Make a function a handler of a topic. See ``orbitmq.aio.Consumer.on``."""
+        return self._client.on(topic, tags=tags, sql=sql, inline=inline, batch=batch, serializer=serializer)
 
     def subscribe(
         self,
@@ -73,12 +75,18 @@ class Consumer(SyncFace[AsyncConsumer]):
         sql: str | None = None,
         inline: bool | None = None,
         batch: bool | None = None,
+        serializer: Serializer | None = None,
     ) -> None:
-        """Like ``on``, also while the consumer runs, where it replaces filter and handler of a topic."""
-        if self._loop is None:
-            self._client.on(topic, tags=tags, sql=sql, inline=inline, batch=batch)(handler)
+        """Like ``on``, also while the consumer runs, but it replaces all filters and handlers of the topic."""
+        work = self._client.subscribe(
+            topic, handler, tags=tags, sql=sql, inline=inline, batch=batch, serializer=serializer
+        )
+        if self._loop is not None:
+            self._loop.do(work)
             return
-        self._loop.do(self._client.subscribe(topic, handler, tags=tags, sql=sql, inline=inline, batch=batch))
+        # Before the start it awaits nothing.
+        with contextlib.suppress(StopIteration):
+            work.send(None)
 
     def unsubscribe(self, topic: str) -> None:
         """Remove the subscription of a topic."""
