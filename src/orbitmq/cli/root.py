@@ -40,7 +40,9 @@ def _add_server(app: typer.Typer, verb: str, action: Any, summary: str) -> None:
 
 def _show_version(is_set: bool) -> None:
     if is_set:
-        typer.echo(f"orbitmq {__version__}")
+        from orbitmq import native  # noqa: PLC0415 - for this option only
+
+        typer.echo(f"orbitmq {__version__}\nnative extension: {native.status()}")
         raise typer.Exit
 
 

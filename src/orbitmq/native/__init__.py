@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     from orbitmq.native.python.queue_state import Counter, QueueState
     from orbitmq.native.results import Gathered
 
-__all__ = ["Counter", "Native", "QueueState", "compiled_module", "load", "python_path"]
+__all__ = ["Counter", "Native", "QueueState", "compiled_module", "load", "python_path", "status"]
+
+REBUILD = "pip install --force-reinstall --no-deps --no-cache-dir --no-binary orbitmq orbitmq"
+"""Builds it from source again. pip keeps the wheel that it has built before, also one without the extension."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +77,32 @@ class Native:
 
 def compiled_module() -> ModuleType | None:
     """The extension module; None if it was not built or the environment switches it off."""
-    # ORBITMQ_KERNEL is the older name of the switch.
-    if {os.environ.get(name, "").lower() for name in ("ORBITMQ_NATIVE", "ORBITMQ_KERNEL")} & {"off", "0", "false"}:
+    if _is_switched_off():
         return None
     try:
         from orbitmq.native import _native as module  # noqa: PLC0415 - it may not be there
     except ImportError:
         return None
     return module
+
+
+def _is_switched_off() -> bool:
+    # ORBITMQ_KERNEL is the older name of the switch.
+    names = ("ORBITMQ_NATIVE", "ORBITMQ_KERNEL")
+    return bool({os.environ.get(name, "").lower() for name in names} & {"off", "0", "false"})
+
+
+def status() -> str:
+    """``yes``, or ``no`` and the reason with the way to change it, for people."""
+    if _module is not None:
+        return "yes"
+    if _is_switched_off():
+        return "no, switched off by ORBITMQ_NATIVE"
+    folder = os.path.dirname(__file__)
+    built = [name for name in os.listdir(folder) if name.startswith("_native.") and name.endswith((".so", ".pyd"))]
+    if built:
+        return f"no, {built[0]} does not load in this Python; install again with: {REBUILD}"
+    return f"no, it was not built: install a C compiler (Debian: gcc libc6-dev python3-dev), then run: {REBUILD}"
 
 
 def python_path() -> Native:

@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from orbitmq.broker import Broker, load_settings
+from orbitmq.broker.config.feature_defaults import FEATURES
 from orbitmq.nameserver import NameServer
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.platform.settings import ConfigError
@@ -29,8 +30,7 @@ SETTINGS = {
     "maxIndexNum": "50000",
     # Time may be moved ahead by days, and the messages are still to be there.
     "fileReservedTime": "876000",
-    # SQL92 subscriptions work without further ado.
-    "enablePropertyFilter": "true",
+    **FEATURES,
 }
 """Default settings of brokers, by RocketMQ's keys."""
 

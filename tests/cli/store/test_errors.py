@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orbitmq import __version__
+from orbitmq import __version__, native
 from support.cli.command import run, run_apart
 from support.store import golden
 
@@ -111,5 +111,6 @@ def test_a_command_that_is_not_understood_ends_with_2(arguments: tuple[str, ...]
 
 
 def test_the_version_is_shown() -> None:
-    assert run("--version").out == f"orbitmq {__version__}\n"
-    assert run_apart("--version").out == f"orbitmq {__version__}\n"
+    assert run("--version").out == f"orbitmq {__version__}\nnative extension: {native.status()}\n"
+    off = run_apart("--version", env={**os.environ, "ORBITMQ_NATIVE": "off"}).out
+    assert off == f"orbitmq {__version__}\nnative extension: no, switched off by ORBITMQ_NATIVE\n"

@@ -22,6 +22,7 @@ from orbitmq.protocol.command.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.message.flags import PERM_READ_WRITE, TOPIC_UNIT_SUBSCRIBED
 from orbitmq.protocol.names import RETRY_PREFIX
+from orbitmq.protocol.remarks import switched_off
 from orbitmq.remoting.processor import NotReadyError, RequestRefusedError, handler_of
 
 if TYPE_CHECKING:
@@ -200,6 +201,7 @@ class ClientRequests:
         if not self._config.enable_property_filter:
             raise RequestRefusedError(
                 f"The broker does not support consumer to filter message by {subscription.expression_type[:80]}"
+                f"{switched_off('enablePropertyFilter')}"
             )
         try:
             check_length(self._config, subscription.expression_type, subscription.sub_string)

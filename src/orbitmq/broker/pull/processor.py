@@ -26,6 +26,7 @@ from orbitmq.protocol.message.flags import (
     PULL_COMMIT_OFFSET,
     PULL_SUBSCRIPTION,
 )
+from orbitmq.protocol.remarks import switched_off
 from orbitmq.remoting.processor import RequestRefusedError
 from orbitmq.store.reader import MAX_COPIED, GetStatus
 
@@ -314,6 +315,7 @@ class PullRequests:
         if not self._config.enable_property_filter:
             raise RequestRefusedError(
                 f"The broker does not support consumer to filter message by {expression_type}"
+                f"{switched_off('enablePropertyFilter')}"
             )
 
     # Held pulls

@@ -8,6 +8,7 @@ holds its lock; here appends run on the loop, so its lag is the equivalent.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from orbitmq.broker.config.broker_config import BrokerConfig
     from orbitmq.metrics.instrument import Histogram
     from orbitmq.store import Clock, MessageStore
+
+log = logging.getLogger("orbitmq.broker")
 
 TICK_SECONDS = 0.1
 
@@ -69,6 +72,8 @@ class SendFlow:
         self._update(lag_ms)
         if self.on_change is not None and (before is None) != (self.refusal is None):
             self.on_change(self.refusal)
+        if self.refusal != before:
+            _log_change(before, self.refusal)
 
     def _update(self, lag_ms: int) -> None:
         self.lag_ms = lag_ms
@@ -100,6 +105,14 @@ class SendFlow:
             return self._store.disk.space(path).ratio
         except OSError:
             return -1.0
+
+
+def _log_change(before: tuple[int, str] | None, now: tuple[int, str] | None) -> None:
+    """Log when sends are refused for another reason, and accepted again. Flow control changes too often."""
+    if now is not None and now is not BUSY:
+        log.error("send: refused: %s", now[1])
+    elif before is not None and before is not BUSY and now is None:
+        log.info("send: accepted again")
 
 
 def _moment(ms: int) -> str:

@@ -15,6 +15,7 @@ from orbitmq.protocol.message.flags import ONEWAY, PERM_WRITE
 from orbitmq.protocol.message.properties import encode
 from orbitmq.protocol.message.recall_handle import decode_recall_handle, encode_recall_handle
 from orbitmq.protocol.names import RETRY_PREFIX
+from orbitmq.protocol.remarks import switched_off
 from orbitmq.remoting.processor import RequestRefusedError, fields_of, refusal
 from orbitmq.store import AppendRefusedError, StoredMessage
 from orbitmq.store.config import BrokerRole, FlushDiskType
@@ -86,7 +87,10 @@ class RecallRequests:
     def _checked(self, topic: str, text: str) -> RecallHandle:
         config = self._config
         if not config.recall_message_enable:
-            raise RequestRefusedError("recall failed, operation is forbidden", ResponseCode.NO_PERMISSION)
+            raise RequestRefusedError(
+                f"recall failed, operation is forbidden{switched_off('recallMessageEnable')}",
+                ResponseCode.NO_PERMISSION,
+            )
         if self._store.config.broker_role is BrokerRole.SLAVE:
             raise RequestRefusedError(_UNAVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE)
         now = self._clock.now_ms()

@@ -36,6 +36,7 @@ from orbitmq.protocol.message import property_names as names
 from orbitmq.protocol.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from orbitmq.protocol.message.properties import find, with_property
 from orbitmq.protocol.names import TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
+from orbitmq.protocol.remarks import switched_off
 from orbitmq.remoting.processor import RequestRefusedError, fields_of, handler_of, refusal, success_with
 from orbitmq.store import AppendRefusedError
 from orbitmq.store.config import BrokerRole
@@ -161,7 +162,8 @@ class Transactions:
         """System topic, queue and properties to store a half message under. Raises RequestRefusedError."""
         if self._config.reject_transaction_message:
             raise RequestRefusedError(
-                f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
+                f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden"
+                f"{switched_off('rejectTransactionMessage', value='true')}",
                 ResponseCode.NO_PERMISSION,
             )
         if b"TIMER_DEL" in properties and any(find(properties, name) is not None for name in _TIMERS):

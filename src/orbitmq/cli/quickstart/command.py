@@ -190,9 +190,9 @@ async def _broker(data: Path, port: int | None, nameserver: str) -> "Broker":
     from orbitmq.broker import Broker  # noqa: PLC0415
     from orbitmq.remoting import ListenError  # noqa: PLC0415
 
-    settings = load_broker_settings(None, nameserver=nameserver, host=LOOPBACK, port=port, data=data / "store")
-    # Off by default in RocketMQ; the tour uses it.
-    settings.broker.enable_property_filter = True
+    settings = load_broker_settings(
+        None, nameserver=nameserver, host=LOOPBACK, port=port, data=data / "store", has_features=True
+    )
     broker = Broker(settings)
     try:
         await broker.start()

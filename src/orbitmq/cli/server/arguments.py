@@ -5,8 +5,11 @@ server command has one parser, which ``orbitmq --help`` and the other commands r
 """
 
 import argparse
+import difflib
+from collections.abc import Collection, Iterable, Sequence
 
 from orbitmq.cli.server.log_setup import LogFormat
+from orbitmq.platform.settings import ConfigError
 from orbitmq.protocol.hosts import MAX_PORT
 
 
@@ -20,6 +23,18 @@ class ServerParser(argparse.ArgumentParser):
             formatter_class=_HelpFormatter,
             allow_abbrev=False,
             add_help=False,
+        )
+
+    def add_setting_option(self) -> None:
+        """``--set KEY=VALUE``, any number of times."""
+        self.add_argument(
+            "--set",
+            type=setting,
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="Setting by its key in the settings file, such as fileReservedTime=24. May be repeated. Overrides "
+            "the file. [default: none]",
         )
 
     def add_common_options(self) -> None:
@@ -40,6 +55,23 @@ class _HelpFormatter(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=32)
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Key and value of ``KEY=VALUE``."""
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def check_known(sets: Sequence[tuple[str, str]], unknown: Collection[str], known: Iterable[str]) -> None:
+    """Raise ConfigError for a key of ``--set`` that is among the unknown ones."""
+    for key, value in sets:
+        if key in unknown:
+            near = difflib.get_close_matches(key, set(known) - {key}, 1)
+            hint = f": did you mean {near[0]}?" if near else "; `orbitmq broker --print-config` lists all"
+            raise ConfigError(f"--set {key}={value}: there is no such setting{hint}")
 
 
 def port(text: str) -> int:

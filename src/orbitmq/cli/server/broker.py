@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbitmq.cli.output import complain, plain_errors
-from orbitmq.cli.server.arguments import ServerParser, port
+from orbitmq.cli.server.arguments import ServerParser, check_known, port
 from orbitmq.cli.server.gc_tuning import enable_gc_after_start
 from orbitmq.cli.server.listen_address import DEFAULTS, HOST_HELP, LOOPBACK, is_loopback, reachable_from
 from orbitmq.cli.server.log_setup import set_up_server
@@ -54,6 +54,7 @@ def parser() -> ServerParser:
         help="Directory of the message store. [default: storePathRootDir of the settings file, else ~/store]",
     )
     add("--metrics-port", type=port, metavar="PORT", help=METRICS_HELP)
+    parser.add_setting_option()
     add("--print-config", "-p", action="store_true", help="Print all settings and exit.")
     add("--print-important", "-m", action="store_true", help="Print the most important settings and exit.")
     # For ``orbitmq serve --brokers``, whose end ends its brokers.
@@ -76,6 +77,8 @@ def main(arguments: Sequence[str]) -> None:
             metrics_port=given.metrics_port,
             # ``orbitmq serve`` has read the same file and reported the same.
             warns=not given.until_eof,
+            sets=given.set,
+            has_features=given.until_eof,
         )
         if given.print_config:
             sys.stdout.write(settings.as_properties())
@@ -96,13 +99,17 @@ def load_broker_settings(
     data: Path | None = None,
     metrics_port: int | None = None,
     warns: bool = True,
+    sets: Sequence[tuple[str, str]] = (),
+    has_features: bool = False,
 ) -> "BrokerSettings":
-    """Settings of a broker: the values given here, else those of the file, else the defaults.
+    """Settings of a broker: the values given here, else ``sets``, else those of the file, else the defaults.
 
-    Warns of keys in the file that are unknown or have no effect.
+    ``has_features``: with OrbitMQ's default features and not RocketMQ's. Warns of keys in the file that are unknown
+    or have no effect. Raises ConfigError, also for an unknown key in ``sets``.
     """
     # The other verbs do not import the broker.
     from orbitmq.broker import load_settings  # noqa: PLC0415
+    from orbitmq.broker.config.feature_defaults import FEATURES  # noqa: PLC0415
     from orbitmq.store import LocalDisk  # noqa: PLC0415
 
     overrides = {
@@ -117,9 +124,10 @@ def load_broker_settings(
     settings, unknown = load_settings(
         LocalDisk(),
         None if conf is None else str(conf),
-        {key: value for key, value in overrides.items() if value is not None},
-        defaults=DEFAULTS,
+        {**dict(sets), **{key: value for key, value in overrides.items() if value is not None}},
+        defaults={**DEFAULTS, **FEATURES} if has_features else DEFAULTS,
     )
+    check_known(sets, unknown, settings.texts())
     if unknown and warns:
         complain(f"{conf}: unknown settings ignored: {', '.join(sorted(unknown))}")
     if settings.without_effect and warns:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbitmq.cli.output import complain, plain_errors
-from orbitmq.cli.server.arguments import ServerParser, port
+from orbitmq.cli.server.arguments import ServerParser, check_known, port
 from orbitmq.cli.server.gc_tuning import enable_gc_after_start
 from orbitmq.cli.server.listen_address import DEFAULTS, HOST_HELP, LOOPBACK, reachable_from
 from orbitmq.cli.server.log_setup import set_up_server
@@ -34,6 +34,7 @@ def parser() -> ServerParser:
         type=port,
         help="Port to listen on; 0 for any free one. [default: listenPort of the settings file, else 9876]",
     )
+    parser.add_setting_option()
     add("--print-config", "-p", action="store_true", help="Print all settings and exit.")
     parser.add_common_options()
     return parser
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the command with these arguments."""
     given = parser().parse_args(arguments)
     with plain_errors():
-        config = _config(given.conf, given.host, given.port)
+        config = _config(given.conf, given.host, given.port, given.set)
         if given.print_config:
             sys.stdout.write(config.as_properties())
             return
@@ -51,9 +52,12 @@ def main(arguments: Sequence[str]) -> None:
         _run(config)
 
 
-def _config(conf: Path | None, host: str | None, port: int | None) -> "NameServerConfig":
+def _config(
+    conf: Path | None, host: str | None, port: int | None, sets: Sequence[tuple[str, str]]
+) -> "NameServerConfig":
     # The other verbs do not import the name server.
     from orbitmq.nameserver import NameServerConfig, load_config  # noqa: PLC0415
+    from orbitmq.platform.settings import changed, settings_of  # noqa: PLC0415
     from orbitmq.store import LocalDisk  # noqa: PLC0415
 
     if conf is None:
@@ -62,6 +66,10 @@ def _config(conf: Path | None, host: str | None, port: int | None) -> "NameServe
         config, unknown = load_config(LocalDisk(), str(conf), defaults=DEFAULTS)
         if unknown:
             complain(f"{conf}: unknown settings ignored: {', '.join(unknown)}")
+    if sets:
+        known = settings_of(NameServerConfig)
+        check_known(sets, [key for key, _ in sets if key not in known], known)
+        config = changed(config, dict(sets))
     if host is not None:
         config.bind_address = host
     if port is not None:

@@ -10,10 +10,12 @@ from orbitmq.cli.server.arguments import ServerParser, bounded_number, port
 from orbitmq.cli.server.broker import METRICS_HELP, load_broker_settings, metrics_line
 from orbitmq.cli.server.gc_tuning import enable_gc_after_start
 from orbitmq.cli.server.listen_address import HOST_HELP, reachable_from
-from orbitmq.cli.server.log_setup import LogFormat, set_up_server
+from orbitmq.cli.server.log_setup import set_up_server
 from orbitmq.cli.server.signals import stop_event
 
 if TYPE_CHECKING:
+    import argparse
+
     from orbitmq.broker import BrokerSettings
     from orbitmq.cli.server.supervisor import Child
     from orbitmq.nameserver import NameServer
@@ -81,6 +83,7 @@ def parser() -> ServerParser:
         metavar="PORT",
         help=f"{METRICS_HELP} Of several brokers each uses the next port.",
     )
+    parser.add_setting_option()
     parser.add_common_options()
     return parser
 
@@ -107,6 +110,8 @@ def main(arguments: Sequence[str]) -> None:
             port=given.broker_port,
             data=None if data is None else data / "store",
             metrics_port=given.metrics_port,
+            sets=given.set,
+            has_features=True,
         )
         names = name_server_at(data, settings.broker.bind_address, given.nameserver_port, settings.broker)
         try:
@@ -114,7 +119,7 @@ def main(arguments: Sequence[str]) -> None:
                 run(_serve_one(settings, names))
             else:
                 _check_stores_are_separate(settings)
-                run(_serve_many(settings, names, given.conf, given.brokers, given.log_format))
+                run(_serve_many(settings, names, given))
         except (RemotingError, MetricsEndpointError) as error:
             complain(str(error))
             sys.exit(1)
@@ -145,9 +150,7 @@ async def _serve_one(settings: "BrokerSettings", names: "NameServer") -> None:
         await names.stop()
 
 
-async def _serve_many(
-    settings: "BrokerSettings", names: "NameServer", conf: Path | None, count: int, log_format: LogFormat
-) -> None:
+async def _serve_many(settings: "BrokerSettings", names: "NameServer", given: "argparse.Namespace") -> None:
     """Run the name server here and each broker in a process of its own, restarted if it dies."""
     from orbitmq.cli.server.supervisor import Supervisor  # noqa: PLC0415
 
@@ -157,11 +160,15 @@ async def _serve_many(
         name_servers = _name_servers(_local_address(names), settings)
         first = settings.broker.listen_port
         root = Path(settings.store.store_path_root_dir)
-        ports = [first and first + PORTS_PER_BROKER * number for number in range(count)]
-        common = ["-n", name_servers, "--host", settings.broker.bind_address, "--log-format", log_format]
+        ports = [first and first + PORTS_PER_BROKER * number for number in range(given.brokers)]
+        common = ["-n", name_servers, "--host", settings.broker.bind_address, "--log-format", given.log_format]
+        for key, value in given.set:
+            common += ["--set", f"{key}={value}"]
         children = [
             _child(
-                number, settings.broker.broker_name, root, port, [*common, *_metrics_option(settings, number)], conf
+                *(number, settings.broker.broker_name, root, port),
+                [*common, *_metrics_option(settings, number)],
+                given.conf,
             )
             for number, port in enumerate(ports)
         ]
@@ -248,12 +255,15 @@ def _local_address(names: "NameServer") -> str:
 
 
 def _print_banner(names: "NameServer", brokers: Sequence[str], data: str) -> None:
+    from orbitmq.native import status  # noqa: PLC0415
+
     nameserver = _local_address(names)
     lines = [
         f"name server  {nameserver}",
         *(f"broker       {address}" for address in brokers),
         f"reachable    from {reachable_from(names.config.bind_address)}",
         f"data         {data}",
+        f"native extension: {status()}",
         "",
         SNIPPET.format(nameserver=nameserver),
         "",

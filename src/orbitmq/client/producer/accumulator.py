@@ -1,8 +1,13 @@
-"""Accumulator (``auto_batch``): collects single sends into batches, by time and size."""
+"""Accumulator (``auto_batch``): collects single sends into batches while an earlier batch is in flight.
+
+A message without company leaves at once. Further ones gather until the response, as with Nagle's algorithm, so that
+batches form only where sends are concurrent, and their size follows the latency of the broker.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import collections
 from typing import TYPE_CHECKING, TypeAlias
 
 from orbitmq.client.producer.batch import PartlySentError, why_not_in_batches
@@ -33,11 +38,12 @@ class _PendingBatch:
         self.messages: list[Message] = []
         self.futures: list[asyncio.Future[Receipt]] = []
         self.bytes = 0
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.Handle | None = None
 
 
 class Accumulator:
-    """Collects messages of one topic, queue, tag and WAIT property, until ``max_delay`` or ``max_bytes``."""
+    """Collects messages of one topic, queue, tag and WAIT property, until the batch before them has its response,
+    ``max_delay`` has passed or ``max_bytes`` are there."""
 
     def __init__(self, send: SendMany, *, max_delay: float, max_bytes: int, total_max_bytes: int) -> None:
         self._send = send
@@ -48,6 +54,7 @@ class Accumulator:
         self._loop = asyncio.get_running_loop()
         self._pending: dict[_Key, _PendingBatch] = {}
         self._sending: set[asyncio.Task[None]] = set()
+        self._in_flight: collections.Counter[_Key] = collections.Counter()
 
     def accepts(self, message: Message) -> bool:
         """Whether a message may be batched; otherwise it is sent alone and at once."""
@@ -66,7 +73,11 @@ class Accumulator:
         batch = self._pending.get(key)
         if batch is None:
             batch = self._pending[key] = _PendingBatch()
-            batch.timer = self._loop.call_later(self._max_delay, self._flush, key)
+            if self._in_flight[key]:
+                batch.timer = self._loop.call_later(self._max_delay, self._flush, key)
+            else:
+                # In the next iteration: sends of this one go with it.
+                batch.timer = self._loop.call_soon(self._flush, key)
         future: asyncio.Future[Receipt] = self._loop.create_future()
         size = ITEM_SIZE + len(message.body)
         batch.messages.append(message)
@@ -95,7 +106,16 @@ class Accumulator:
             batch.timer.cancel()
         task = self._loop.create_task(self._send_batch(batch, key[1]))
         self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._in_flight[key] += 1
+        task.add_done_callback(lambda done: self._sent(key, done))
+
+    def _sent(self, key: _Key, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        self._in_flight[key] -= 1
+        if not self._in_flight[key]:
+            del self._in_flight[key]
+            if key in self._pending:
+                self._flush(key)
 
     async def _send_batch(self, batch: _PendingBatch, queue: MessageQueue | None) -> None:
         futures = batch.futures

@@ -89,7 +89,7 @@ class TopicQueues:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return  # A proxy or an old broker: what it says of the filter is seen when messages are read.
             hint = ""
-            if "does not support" in (error.remark or ""):
+            if "does not support" in (error.remark or "") and "enablePropertyFilter" not in (error.remark or ""):
                 hint = "; set enablePropertyFilter=true in the broker's configuration"
             raise OptionError(f"sql92={options.expression} cannot be used: {error}{hint}") from None
 

@@ -202,7 +202,10 @@ async def test_an_expression_is_refused_if_the_broker_does_not_filter_by_propert
 
         for answer in (carried, subscribed):
             assert answer.code == ResponseCode.SYSTEM_ERROR
-            assert answer.remark == "The broker does not support consumer to filter message by SQL92"
+            assert answer.remark == (
+                "The broker does not support consumer to filter message by SQL92; enablePropertyFilter=false in "
+                "its settings, set enablePropertyFilter=true"
+            )
 
 
 @pytest.mark.parametrize(("kind", "expression"), [("SQL92", "length >"), ("XPATH", "//a")])

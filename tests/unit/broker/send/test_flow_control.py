@@ -160,3 +160,16 @@ async def test_a_loop_that_was_held_up_is_noticed(flow: Flow) -> None:
     assert seen[0][0] == ResponseCode.SYSTEM_BUSY
     await eventually(lambda: flow.refusal is None)
     flow.stop()
+
+
+def test_a_refusal_is_logged_once_with_its_reason_and_its_end(flow: Flow, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "orbitmq.broker")
+    flow.store.appender.gate.close("disk", "the disk is 91% full: free space")
+    for _ in range(3):
+        flow.update(0)
+    flow.store.appender.gate.open("disk")
+    flow.update(0)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert caplog.messages[0].startswith("send: refused: ")
+    assert "91% full" in caplog.messages[0]
+    assert caplog.messages[1] == "send: accepted again"

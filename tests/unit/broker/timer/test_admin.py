@@ -205,7 +205,11 @@ async def test_recalls_are_refused_for_missing_topics() -> None:
 async def test_recalls_are_refused_when_disabled() -> None:
     async with talk() as (_, client):
         answer = await recalls(client, "x")
-        assert (answer.code, answer.remark) == (16, "recall failed, operation is forbidden")
+        assert (answer.code, answer.remark) == (
+            16,
+            "recall failed, operation is forbidden; recallMessageEnable=false in its settings, set "
+            "recallMessageEnable=true",
+        )
 
 
 async def test_a_read_only_broker_may_still_accept_recalls() -> None:

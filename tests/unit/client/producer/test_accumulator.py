@@ -44,11 +44,25 @@ async def test_messages_that_come_together_travel_together() -> None:
         assert [receipt.queue_offset for receipt in receipts] == list(range(50))
 
 
-async def test_one_alone_does_not_wait_for_ever() -> None:
-    async with peer_brokers() as peers, producer_of(peers) as producer:
+async def test_one_alone_leaves_at_once() -> None:
+    # A timer of half a minute would fail the send.
+    async with peer_brokers() as peers, producer_of(peers, batch_max_delay=30.0, send_msg_timeout=10.0) as producer:
         receipt = await producer.send(Message(TOPIC, b"alone"))
         assert receipt.queue.topic == TOPIC
         assert batches(peers) == [[b"alone"]]
+
+
+async def test_sends_one_after_the_other_do_not_wait_and_concurrent_ones_share_batches() -> None:
+    async with peer_brokers() as peers, producer_of(peers, batch_max_delay=30.0) as producer:
+        for number in range(3):
+            await producer.send(Message(TOPIC, b"%d" % number))
+        assert sorted(batches(peers)) == [[b"0"], [b"1"], [b"2"]]
+        first = producer.send_nowait(Message(TOPIC, b"a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        others = [producer.send_nowait(Message(TOPIC, b"b")) for _ in range(4)]
+        await asyncio.gather(first, *others)
+        assert sorted(batches(peers))[3:] == [[b"a"], [b"b"] * 4]
 
 
 async def test_enough_bytes_do_not_wait_at_all() -> None:
@@ -93,10 +107,10 @@ async def test_when_too_much_waits_the_next_one_does_not() -> None:
         producer = await producer_of(peers, **options).start()
         waiting = producer.send_nowait(Message(TOPIC, b"x" * 90))
         await producer.send(Message(TOPIC, b"y"))
-        assert not waiting.done()
-        assert [body for broker in peers.brokers for body in broker.bodies] == [b"y"]
         await producer.close()
         assert waiting.done()
+        assert batches(peers) == [[b"x" * 90]]
+        assert b"y" in [body for broker in peers.brokers for body in broker.bodies]
 
 
 async def test_closing_sends_what_waits() -> None:
