@@ -185,3 +185,9 @@ def test_an_installation_without_the_sources_says_where_the_suite_is(
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("orbitmq: the suite is part of OrbitMQ's source tree")
     assert ran.err.count("\n") == 1
+
+
+def test_consuming_nothing_is_a_failure() -> None:
+    ran = run("bench", "consume", "-n", NOBODY, "--seconds", 0.2)
+    assert ran.code == 1
+    assert "no queue of BenchmarkTest was found" in ran.err

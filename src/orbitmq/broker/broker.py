@@ -369,7 +369,7 @@ class Broker:
             ReplyRequests(self.runtime, sends, clients, self.flow),
             self.pulls,
             OffsetRequests(self.runtime, self.metadata, clients),
-            OffsetResets(self.runtime, self.metadata, clients),
+            OffsetResets(self.runtime, self.metadata, clients, self.pulls.held.end_of_group),
             ConsumeStatsRequests(self.runtime, self.metadata, clients),
             QueryRequests(store, clients, self.filters),
             ClientRequests(config, clock, clients, topics, groups, self.topic_shares),

@@ -47,7 +47,22 @@ def app_with(verbs: Iterable[str]) -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line of this process."""
+    """Run the command line of this process. A missing extra or Ctrl-C is one sentence, also while modules load."""
+    try:
+        _run()
+    except ImportError as error:
+        from orbitmq.cli.missing_extra import sentence_for  # noqa: PLC0415
+
+        sentence = sentence_for(error)
+        if sentence is None:
+            raise
+        sys.exit(f"orbitmq: {sentence}")
+    except KeyboardInterrupt:
+        print("orbitmq: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _run() -> None:
     verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if verb in SERVERS and sys.argv[1] == verb:
         disable_gc_for_start()

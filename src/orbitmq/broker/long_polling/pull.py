@@ -93,6 +93,12 @@ class PullHold(table.HoldTable[HeldPull]):
         """Answer a pull that is not in the table (any more) with what there is."""
         self.respond(pull, self._answer)
 
+    def end_of_group(self, group: str, topic: str, queue_id: int) -> None:
+        """Answer the pulls of a group that wait for a queue: its offset was reset."""
+        for pull in tuple(self._held.get((topic, queue_id), ())):
+            if pull.request.group == group and pull.is_held:
+                self._expire(pull)
+
     def _remove(self, pull: HeldPull) -> None:
         key = (pull.request.topic, pull.request.queue_id)
         pulls = self._held[key]

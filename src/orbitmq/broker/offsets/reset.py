@@ -13,6 +13,8 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.remoting.processor import RequestRefusedError, fields_of, handler_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orbitmq.broker.clients.registry import Clients
     from orbitmq.broker.runtime import BrokerRuntime, Metadata
     from orbitmq.protocol.command.command import Command
@@ -24,6 +26,9 @@ NO_OFFSET = -1
 """The offset in a request that resets by time."""
 
 
+def _no_pull_is_held(_group: str, _topic: str, _queue_id: int) -> None: ...
+
+
 class OffsetResets:
     """INVOKE_BROKER_TO_RESET_OFFSET and INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
 
@@ -32,7 +37,10 @@ class OffsetResets:
         runtime: BrokerRuntime,
         metadata: Metadata,
         clients: Clients,
+        end_held: Callable[[str, str, int], None] = _no_pull_is_held,
     ) -> None:
+        """``end_held`` answers the held pulls of a group for a topic and queue."""
+        self._end_held = end_held
         self._config = runtime.config
         self._store = runtime.store
         self._writer = runtime.writer
@@ -64,6 +72,9 @@ class OffsetResets:
                 self._offsets.reset(group, topic, queue_id, offset)
             self._offsets.persist()
             await self._writer.saved()
+            async for queue_id in in_slices(moved):
+                # Idle consumers would learn of it at the end of their long polls.
+                self._end_held(group, topic, queue_id)
         else:
             moved = await self._targets_of_clients(fields)
             queues = await self._queues(topic, moved)

@@ -191,7 +191,11 @@ async def consume_load(nameserver: str, task: Task, counter: "Counter", stop: as
     consumer.on(task.topic, inline=True, batch=True)(consuming.take)
     async with consumer:
         await consuming.until_over(stop)
-    return consuming.outcome
+        outcome = consuming.outcome
+        if not outcome.messages and not any(queue.topic == task.topic for queue in consumer.queues):
+            outcome.failures = 1
+            outcome.failure = f"no queue of {task.topic} was found at {nameserver}: is the cluster up?"
+    return outcome
 
 
 class _Consuming:

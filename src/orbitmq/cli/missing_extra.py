@@ -1,0 +1,34 @@
+"""Missing extras: the sentence for a command whose packages are not installed."""
+
+from __future__ import annotations
+
+EXTRAS = {
+    "pyspark": "pipelines",
+    "pyarrow": "pipelines",
+    "pandas": "pipelines",
+    "matplotlib": "pipelines",
+    "yaml": "pipelines",
+    "confluent_kafka": "kafka",
+    "fastavro": "formats",
+    "google": "formats",
+    "grpc": "grpc",
+    "nicegui": "dashboard",
+    "fastapi": "dashboard",
+    "authlib": "dashboard",
+    "httpx": "dashboard",
+    "opentelemetry": "otel",
+    "sqlalchemy": "sql",
+}
+"""Extra of the package that has each module."""
+
+
+def sentence_for(error: ImportError) -> str | None:
+    """One sentence with the command that installs what is missing; None for a module of no extra."""
+    if "orbitmq[" in str(error):
+        # Raised by a module of OrbitMQ that needs the package.
+        return str(error)
+    module = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(module)
+    if extra is None:
+        return None
+    return f"this command needs the package {module}, which is not installed: pip install 'orbitmq[{extra}]'"
