@@ -30,6 +30,8 @@ class ClientChannel:
     language: LanguageCode
     version: int
     last_update_ms: int
+    subscription_key: int | None = None
+    """Hash of the subscriptions of its last heartbeat that had any."""
 
 
 class ConsumerGroup:

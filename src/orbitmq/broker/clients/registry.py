@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.clients.callbacks import MembershipNotices
 from orbitmq.broker.clients.consumer_filters import UNKNOWN
 from orbitmq.broker.clients.consumer_group import ClientChannel, ConsumerGroup
+from orbitmq.broker.clients.subscription_consistency import check_member
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.pull.subscription_filter import SubscriptionTooLongError, check_length
 from orbitmq.protocol.broker_events import EventKind
@@ -150,6 +151,7 @@ class Clients:
             self.on_event(EventKind.CONSUMER_JOIN, group.name, _described(client))
         if with_sub:
             changed |= group.subscribe(consumer.subscription_data_set)
+            check_member(group, group.members[client.connection], consumer.subscription_data_set)
             self._filters.register(
                 group.name, consumer.subscription_data_set, client.connection.remote_address or UNKNOWN
             )

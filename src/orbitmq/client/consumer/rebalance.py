@@ -48,6 +48,8 @@ class Rebalancer:
         self._client_id = client_id
         self._strategy = strategy or AllocateAveragely()
         self._model = model
+        self.members: list[str] = []
+        """Client ids of the group, as known from the last round."""
         self._missing: set[str] = set()
         """Topics without a known route, already logged."""
 
@@ -74,6 +76,7 @@ class Rebalancer:
         members = await self._members(topic)
         if members is None:
             return None
+        self.members = members
         try:
             return list(self._strategy.allocate(self._group, self._client_id, queues, members))
         except Exception as error:

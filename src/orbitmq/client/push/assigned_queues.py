@@ -10,7 +10,7 @@ from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.start_offset import start_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from orbitmq.client.consumer.offset_store import OffsetStore
     from orbitmq.client.consumer.received_message import PulledMessage
@@ -55,8 +55,13 @@ class PushQueues:
         pulling: PullLoop,
         locks: QueueLocks | None,
         released: Callable[[], None],
+        handed_over: Callable[[str, Sequence[MessageQueue]], Awaitable[None]],
     ) -> None:
-        """``released`` is called when a reset queue was released and may be assigned again at once."""
+        """``released`` is called when a reset queue was released and may be assigned again at once.
+
+        ``handed_over`` waits until other members have given up queues that were assigned here.
+        """
+        self._handed_over = handed_over
         self._instance = instance
         self._config = config
         self._offsets = offsets
@@ -89,6 +94,8 @@ class PushQueues:
             self._drop(queue)
         missing = [queue for queue in share if queue not in self._queues]
         free = [queue for queue in missing if queue not in self._leaving]
+        if free:
+            await self._handed_over(topic, free)
         added = await self._assign(free)
         return bool(lost or added), len(added) == len(missing)
 

@@ -39,6 +39,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "await_termination_when_shutdown": (0, 86400),
     "rebalance_interval": (0.001, 86400),
     "rebalance_min_interval": (0, 86400),
+    "handover_timeout": (0, 60),
     "lock_interval": (0.001, 30),
     "pull_time_delay_when_exception": (0, 3600),
     "broker_suspend_max_time": (0, 3600),
@@ -108,6 +109,8 @@ class ConsumerConfig:
     rebalance_interval: float = 20.0
     rebalance_min_interval: float = 1.0
     """Minimum time between two rounds, and the delay of a retry after an incomplete one."""
+    handover_timeout: float = 2.0
+    """How long a member waits for the offsets of queues that another member still holds. 0: it begins at once."""
     lock_interval: float = 20.0
     """Interval at which an orderly consumer renews its queue locks. They last 60 seconds, 30 count here."""
     resubmit_delay: float = 5.0
@@ -225,6 +228,7 @@ class ConsumerOptions(ClientOptions, total=False):
     await_termination_when_shutdown: float
     rebalance_interval: float
     rebalance_min_interval: float
+    handover_timeout: float
     lock_interval: float
     resubmit_delay: float
     local_offset_store_dir: str

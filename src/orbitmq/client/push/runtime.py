@@ -20,6 +20,7 @@ from orbitmq.client.errors import OrbitMQError
 from orbitmq.client.instance.instance import ClientInstance
 from orbitmq.client.push.assigned_queues import PushQueues
 from orbitmq.client.push.concurrent import ConcurrentConsumption
+from orbitmq.client.push.group_peers import GroupPeers
 from orbitmq.client.push.orderly import OrderlyConsumption, QueueLocks
 from orbitmq.client.push.pull_loop import PullLoop
 from orbitmq.filter import is_tag_type
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from orbitmq.protocol.message.record import Record
 
 log = logging.getLogger("orbitmq.client")
+
+COMPARE_SECONDS = 2.0
+"""Interval of the check for new members, with whose subscriptions the own ones are compared."""
 
 
 class PushRuntime:
@@ -87,8 +91,18 @@ class PushRuntime:
         )
         self._rounds = RebalanceLoop(self._round, config.rebalance_interval, config.rebalance_min_interval)
         self.queues = PushQueues(
-            instance, config, self._offsets, self.consumption, pulling, locks, self.rebalance_soon
+            instance,
+            config,
+            self._offsets,
+            self.consumption,
+            pulling,
+            locks,
+            self.rebalance_soon,
+            self._handed_over,
         )
+        self._peers = GroupPeers(instance, group, self.client_id)
+        self._compared: list[str] = []
+        """The members whose subscriptions were compared last."""
         self._rebalancer = Rebalancer(
             instance, group, self.client_id, config.allocate_message_queue_strategy, config.message_model
         )
@@ -117,7 +131,10 @@ class PushRuntime:
             await self.abandon()
             raise
         self._rounds.start(at_once=not is_balanced)
-        for work in (self._persist_for_ever(), self._rates.sample_for_ever(self._subscriptions)):
+        works = [self._persist_for_ever(), self._rates.sample_for_ever(self._subscriptions)]
+        if not self._config.is_broadcasting:
+            works.append(self._compare_for_ever())
+        for work in works:
             self._tasks.append(asyncio.create_task(work))
 
     async def close(self) -> None:
@@ -210,6 +227,28 @@ class PushRuntime:
             self.queues.fit_windows()
             await self._instance.heartbeat_all()
         return is_complete
+
+    async def _handed_over(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Wait for other members that still hold queues. Orderly queues have locks for that."""
+        config = self._config
+        has_locks = config.is_broadcasting or config.orderly
+        if has_locks or all(member == self.client_id for member in self._rebalancer.members):
+            return
+        if config.handover_timeout:
+            await self._peers.released(topic, queues, config.handover_timeout)
+
+    async def _compare_for_ever(self) -> None:
+        """Compare the subscriptions of the group whenever its members have changed."""
+        while True:
+            await asyncio.sleep(min(COMPARE_SECONDS, self._config.rebalance_interval))
+            members = self._rebalancer.members
+            if members != self._compared:
+                try:
+                    await self._peers.compare_subscriptions(members, self._subscriptions.data_set())
+                except Exception:
+                    log.exception("subscription: comparing those of %s failed, will retry", self.group)
+                else:
+                    self._compared = members
 
     async def _notify_listener(self, topic: str) -> None:
         listener = self._config.message_queue_listener

@@ -383,7 +383,8 @@ async def test_tags_need_no_check_and_sql92_must_be_enabled() -> None:
         assert await checked(broker, subscription(expression="a || b")) == (0, None)
         assert await checked(broker, sql(TOPIC, "a = 1")) == (
             ResponseCode.SYSTEM_ERROR,
-            "The broker does not support consumer to filter message by SQL92",
+            "The broker does not support consumer to filter message by SQL92; enablePropertyFilter=false in its "
+            "settings, set enablePropertyFilter=true",
         )
 
 

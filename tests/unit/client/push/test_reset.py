@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from support.client.consumer_harness import TOPIC, Inbox, consuming, shop
 from support.remoting_harness import eventually
@@ -13,8 +12,7 @@ async def test_an_idle_group_continues_at_once() -> None:
     inbox = Inbox()
     async with shop() as place:
         await place.send_many(8)
-        options: dict[str, Any] = {"broker_suspend_max_time": 15.0, "consume_from_where": "CONSUME_FROM_FIRST_OFFSET"}
-        async with consuming(place, inbox.take_async, **options) as consumer:
+        async with consuming(place, inbox.take_async, broker_suspend_max_time=15.0) as consumer:
             await inbox.has_all(place.sent)
             held = place.cluster.broker("broker-a").pulls.held
             await eventually(lambda: all(held.waiting_for(TOPIC, queue) for queue in range(4)))
