@@ -25,14 +25,14 @@ class Answer:
     body: bytes
 
 
-def ask(address: str, code: int, fields: Mapping[str, str] | None = None) -> Answer:
+def ask(address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"") -> Answer:
     """Send one request with a JSON header on a new connection and return the answer to it."""
     header = json.dumps(
         {"code": code, "flag": 0, "language": "OTHER", "opaque": 1, "version": 0}
         | {"extFields": dict(fields or {})}
     ).encode()
     with socket.create_connection(endpoint(address), timeout=5) as connection:
-        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
         with connection.makefile("rb") as stream:
             length, header_length = struct.unpack(">iI", _exactly(stream.read(8), 8))
             payload = _exactly(stream.read(length - 4), length - 4)

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.config.loader import BrokerSettings
     from orbitmq.platform.disk import Disk
     from orbitmq.platform.memory_budget import MemoryBudget
-    from orbitmq.remoting import Connection, Handler, ServerTls
+    from orbitmq.remoting import Connection, Handler, RemotingClient, ServerTls
     from orbitmq.store import Clock
 
     T = TypeVar("T")
@@ -153,6 +153,11 @@ class Broker:
     @property
     def connections(self) -> frozenset[Connection]:
         return frozenset() if self._server is None else self._server.connections
+
+    def connect_in_process(self, client: RemotingClient, address: str) -> Connection:
+        """A connection of a client in this process, without a socket. Raises RemotingError."""
+        assert self._server is not None, "not started"
+        return client.connect_in_process(self._server, address)
 
     # Starting
 

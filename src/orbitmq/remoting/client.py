@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from orbitmq.protocol.command.command import Command
+    from orbitmq.remoting.server import RemotingServer
     from orbitmq.remoting.tls.context import ClientTls
 
 CONNECT_SECONDS = 3.0
@@ -95,6 +96,14 @@ class RemotingClient:
             raise ConnectError(f"cannot connect: {error}") from error
         except OSError as error:
             raise ConnectError(f"cannot connect to {address}: {error.strerror or one_sentence(error)}") from error
+        return connection
+
+    def connect_in_process(self, server: RemotingServer, address: str) -> Connection:
+        """A connection to a server of this process, which knows it by this address. Raises ConnectError."""
+        if self._closed:
+            raise ConnectionLostError("this client is closed")
+        connection = Connection(self._endpoint, self._handlers, is_server=False)
+        server.connect_in_process(connection, address)
         return connection
 
     async def close(self) -> None:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from orbitmq.platform.memory_budget import process_budget
 from orbitmq.remoting.addresses import address_of
 from orbitmq.remoting.connect.accept import Acceptor, PendingConnection
+from orbitmq.remoting.connect.in_process import connect_in_process
 from orbitmq.remoting.connect.trusted_proxies import read_networks
+from orbitmq.remoting.connection import Connection
 from orbitmq.remoting.endpoint import Endpoint
-from orbitmq.remoting.errors import ListenError
+from orbitmq.remoting.errors import ConnectError, ListenError
 from orbitmq.remoting.limits.connection_limits import Limits
 from orbitmq.remoting.tls.context import ServerCertificates, ServerTls
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from orbitmq.platform.memory_budget import MemoryBudget
-    from orbitmq.remoting.connection import Connection, Handler
+    from orbitmq.remoting.connection import Handler
     from orbitmq.remoting.interceptor import FrameInterceptor
 
 log = logging.getLogger("orbitmq.remoting")
@@ -119,6 +121,21 @@ class RemotingServer:
             raise ListenError(f"cannot listen on {where}: {error.strerror or error}") from error
         log.info("remoting: listening on %s", ", ".join(address_of(sock.getsockname()) for sock in server.sockets))
         return server
+
+    def connect_in_process(self, client: Connection, address: str) -> None:
+        """Connect a client of this process, known here by this address, to the first port. Raises ConnectError."""
+        acceptor = self._acceptor
+        if acceptor is None or not acceptor.open or acceptor.endpoint.is_full():
+            raise ConnectError("the server takes no more connections")
+        listener = self._listeners[0]
+        accepted = Connection(
+            acceptor.endpoint,
+            {int(code): handler for code, handler in listener.handlers.items()},
+            is_server=True,
+            remote_address=address,
+            interceptor=listener.interceptor,
+        )
+        connect_in_process(asyncio.get_running_loop(), accepted, client, (f"127.0.0.1:{self.ports[0]}", address))
 
     def reload_certificates(self) -> None:
         """Reload the certificate files for new connections. Changed files are also detected without this."""

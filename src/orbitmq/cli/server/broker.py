@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orbitmq.cli.output import complain, plain_errors
 from orbitmq.cli.server.arguments import ServerParser, check_known, port
 from orbitmq.cli.server.gc_tuning import enable_gc_after_start
+from orbitmq.cli.server.grpc_port import start_grpc
 from orbitmq.cli.server.listen_address import DEFAULTS, HOST_HELP, LOOPBACK, is_loopback, reachable_from
 from orbitmq.cli.server.log_setup import set_up_server
 from orbitmq.cli.server.signals import stop_event
@@ -110,6 +111,7 @@ def load_broker_settings(
     # The other verbs do not import the broker.
     from orbitmq.broker import load_settings  # noqa: PLC0415
     from orbitmq.broker.config.feature_defaults import FEATURES  # noqa: PLC0415
+    from orbitmq.proxy.config import is_grpc_setting  # noqa: PLC0415
     from orbitmq.store import LocalDisk  # noqa: PLC0415
 
     overrides = {
@@ -127,6 +129,7 @@ def load_broker_settings(
         {**dict(sets), **{key: value for key, value in overrides.items() if value is not None}},
         defaults={**DEFAULTS, **FEATURES} if has_features else DEFAULTS,
     )
+    unknown = [key for key in unknown if not is_grpc_setting(key)]
     check_known(sets, unknown, settings.texts())
     if unknown and warns:
         complain(f"{conf}: unknown settings ignored: {', '.join(sorted(unknown))}")
@@ -157,18 +160,24 @@ async def _serve(settings: "BrokerSettings", until_eof: bool) -> None:
     stop = stop_event(at_end_of_input=until_eof)
     server = Broker(settings)
     await server.start()
-    enable_gc_after_start()
+    grpc = None
     try:
+        grpc = await start_grpc(server)
+        enable_gc_after_start()
         config = settings.broker
         name_servers = config.namesrv_addr or "no name server"
         print(
             f"The broker {config.broker_name} listens on {config.bind_address}:{server.port}, "
             f"is known as {config.broker_address} and registers with {name_servers}\n"
             f"Reachable from {reachable_from(config.bind_address)}{metrics_line(server)}",
+            *([] if grpc is None else [f"gRPC clients: {config.broker_ip1}:{grpc.port}"]),
+            sep="\n",
             flush=True,
         )
         await stop.wait()
     finally:
+        if grpc is not None:
+            await grpc.stop()
         await server.stop()
 
 

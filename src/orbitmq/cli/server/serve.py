@@ -9,6 +9,7 @@ from orbitmq.cli.output import complain, plain_errors
 from orbitmq.cli.server.arguments import ServerParser, bounded_number, port
 from orbitmq.cli.server.broker import METRICS_HELP, load_broker_settings, metrics_line
 from orbitmq.cli.server.gc_tuning import enable_gc_after_start
+from orbitmq.cli.server.grpc_port import start_grpc
 from orbitmq.cli.server.listen_address import HOST_HELP, reachable_from
 from orbitmq.cli.server.log_setup import set_up_server
 from orbitmq.cli.server.signals import stop_event
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DATA = Path("~/.orbitmq")
 NAMESERVER_PORT = 9876
+GRPC_PORT = 8081
 MAX_BROKERS = 64
 PORTS_PER_BROKER = 10
 """Distance between the ports of the brokers of one machine; each uses its port and the VIP port two below."""
@@ -61,6 +63,13 @@ def parser() -> ServerParser:
         metavar="PORT",
         help="Port of the broker; 0 for any free one. The VIP port is two below. [default: listenPort of the "
         "settings file, else 10911]",
+    )
+    add(
+        "--grpc-port",
+        type=port,
+        metavar="PORT",
+        help="Port for clients of the gRPC protocol; 0 for none. [default: grpcServerPort of the settings file, "
+        f"else {GRPC_PORT} if it is free]",
     )
     add(
         "--conf",
@@ -116,7 +125,7 @@ def main(arguments: Sequence[str]) -> None:
         names = name_server_at(data, settings.broker.bind_address, given.nameserver_port, settings.broker)
         try:
             if given.brokers == 1:
-                run(_serve_one(settings, names))
+                run(_serve_one(settings, names, given.grpc_port))
             else:
                 _check_stores_are_separate(settings)
                 run(_serve_many(settings, names, given))
@@ -125,7 +134,7 @@ def main(arguments: Sequence[str]) -> None:
             sys.exit(1)
 
 
-async def _serve_one(settings: "BrokerSettings", names: "NameServer") -> None:
+async def _serve_one(settings: "BrokerSettings", names: "NameServer", grpc_port: int | None) -> None:
     """Run the name server and one broker on one event loop."""
     from orbitmq.broker import Broker  # noqa: PLC0415
 
@@ -136,15 +145,20 @@ async def _serve_one(settings: "BrokerSettings", names: "NameServer") -> None:
         settings.broker.namesrv_addr = _name_servers(address, settings)
         broker = Broker(settings, memory=names.memory)
         await broker.start()
+        grpc = None
         try:
+            grpc = await start_grpc(broker, grpc_port, default=GRPC_PORT)
             enable_gc_after_start()
             _print_banner(
                 names,
                 [settings.broker.broker_address],
                 settings.store.store_path_root_dir + metrics_line(broker).lower(),
+                None if grpc is None else f"{settings.broker.broker_ip1}:{grpc.port}",
             )
             await stop.wait()
         finally:
+            if grpc is not None:
+                await grpc.stop()
             await broker.stop()
     finally:
         await names.stop()
@@ -254,13 +268,14 @@ def _local_address(names: "NameServer") -> str:
     return f"{local}:{names.port}"
 
 
-def _print_banner(names: "NameServer", brokers: Sequence[str], data: str) -> None:
+def _print_banner(names: "NameServer", brokers: Sequence[str], data: str, grpc: str | None = None) -> None:
     from orbitmq.native import status  # noqa: PLC0415
 
     nameserver = _local_address(names)
     lines = [
         f"name server  {nameserver}",
         *(f"broker       {address}" for address in brokers),
+        *([] if grpc is None else [f"gRPC         {grpc}"]),
         f"reachable    from {reachable_from(names.config.bind_address)}",
         f"data         {data}",
         f"native extension: {status()}",

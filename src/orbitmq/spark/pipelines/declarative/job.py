@@ -136,7 +136,7 @@ def _connected(
     project: Project, progress: JobProgress, master: str | None, conf: Mapping[str, str]
 ) -> Iterator[SparkSession]:
     try:
-        import grpc  # type: ignore[import-untyped]  # noqa: F401, PLC0415
+        import grpc  # noqa: F401, PLC0415
         from pyspark.sql.connect.session import SparkSession as RemoteSession  # noqa: PLC0415
     except ImportError as error:
         raise PipelineError(f"declarative pipelines take 'pip install \"orbitmq[pipelines]\"': {error}") from error

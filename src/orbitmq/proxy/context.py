@@ -1,0 +1,51 @@
+"""Context of one call: who calls, and until when an answer is useful."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_SECONDS = 3.0
+"""Time for a call without a deadline; the request timeout of the official clients."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallContext:
+    """Caller, deadline and address of a call, from its metadata and its connection."""
+
+    client_id: str
+    language: str
+    client_version: str
+    remote_address: str
+    subject: str
+    """The authenticated user; empty without access control."""
+    seconds: float | None
+    """Time until the deadline; None if the call has none."""
+
+    @property
+    def timeout(self) -> float:
+        """Time for requests to a broker."""
+        return DEFAULT_SECONDS if self.seconds is None else max(self.seconds, 0.001)
+
+
+def call_context(context: Any, metadata: Mapping[str, str], subject: str) -> CallContext:
+    """The context of a call; ``context`` is grpcio's."""
+    get = metadata.get
+    return CallContext(
+        client_id=get("x-mq-client-id", "").strip(),
+        language=get("x-mq-language", ""),
+        client_version=get("x-mq-client-version", ""),
+        remote_address=address_of_peer(context.peer()),
+        subject=subject,
+        seconds=context.time_remaining(),
+    )
+
+
+def address_of_peer(peer: str) -> str:
+    """``host:port`` of grpcio's text, which is ``ipv4:host:port`` or ``ipv6:[host]:port``, percent-encoded."""
+    kind, _, address = unquote(peer).partition(":")
+    return address if kind in {"ipv4", "ipv6"} else "127.0.0.1:0"

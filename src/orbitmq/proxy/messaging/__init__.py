@@ -1,0 +1,1 @@
+"""The calls of MessagingService, a module per capability."""

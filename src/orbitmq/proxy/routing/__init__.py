@@ -1,0 +1,1 @@
+"""Routes: the queues of a topic as clients see them, and the choice of a queue for a message."""

@@ -1,0 +1,111 @@
+"""The servers under test: OrbitMQ's broker with its gRPC port, or Apache's proxy in LOCAL mode, as processes.
+
+They are Apache's with ``ORBITMQ_CONFORMANCE_PEER=apache``: the same tests pass against both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from typing import TYPE_CHECKING
+
+from conformance.servers.processes import against_apache, serving
+from peers import apache
+from peers.apache import ApacheNameServer
+from peers.frames import GET_BROKER_CLUSTER_INFO, ask
+from peers.grpc.clients import PROXY, ApacheProxy
+from peers.ports import free_port, is_listening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SETTINGS = {
+    "recallMessageEnable": "true",
+    "enablePropertyFilter": "true",
+    "transactionCheckInterval": "1000",
+    "transactionTimeOut": "500",
+    # A group without offsets begins where the topic begins while its messages are in memory.
+    "initPopOffsetByCheckMsgInMem": "true",
+}
+
+_UPDATE_AND_CREATE_TOPIC = 17
+_UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
+_PATIENCE = 30
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Servers:
+    """A name server, and a broker with a gRPC port."""
+
+    endpoints: str
+    nameserver: str
+    broker_address: str
+
+    def create_topic(self, name: str, kind: str = "NORMAL", queues: int = 2) -> str:
+        fields = {
+            "topic": name,
+            "defaultTopic": "TBW102",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "order": "false",
+            "attributes": f"+message.type={kind}",
+        }
+        answer = ask(self.broker_address, _UPDATE_AND_CREATE_TOPIC, fields)
+        assert answer.code == 0, answer
+        deadline = time.monotonic() + _PATIENCE
+        while ask(self.nameserver, 105, {"topic": name}).code and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return name
+
+    def create_group(self, name: str, *, ordered: bool = False, retries: int = 16) -> str:
+        group = {
+            "groupName": name,
+            "consumeEnable": True,
+            "consumeMessageOrderly": ordered,
+            "retryMaxTimes": retries,
+            "retryQueueNums": 1,
+            "brokerId": 0,
+            "whichBrokerWhenConsumeSlowly": 1,
+            "consumeFromMinEnable": True,
+            "consumeBroadcastEnable": True,
+            "notifyConsumerIdsChangedEnable": True,
+        }
+        body = json.dumps(group).encode()
+        assert ask(self.broker_address, _UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body).code == 0
+        return name
+
+
+def unavailable() -> str | None:
+    """None if the servers can be run here, otherwise the reason."""
+    return (apache.available() or PROXY.unavailable("Apache's proxy")) if against_apache() else None
+
+
+@contextlib.contextmanager
+def grpc_servers(home: Path) -> Iterator[Servers]:
+    """Servers with an empty store; they are gone afterwards."""
+    if against_apache():
+        with (
+            ApacheNameServer(home / "nameserver") as nameserver,
+            ApacheProxy(home / "proxy", nameserver.address, SETTINGS) as proxy,
+        ):
+            _wait(nameserver.address, proxy.broker_address)
+            yield Servers(proxy.endpoints, nameserver.address, proxy.broker_address)
+        return
+    port = free_port()
+    with serving(home, {**SETTINGS, "grpcServerPort": str(port)}) as running:
+        endpoints = f"127.0.0.1:{port}"
+        assert is_listening(endpoints)
+        yield Servers(endpoints, running.nameserver, running.broker_address)
+
+
+def _wait(nameserver: str, broker_address: str) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while f'"{broker_address}"'.encode() not in ask(nameserver, GET_BROKER_CLUSTER_INFO).body:
+        assert time.monotonic() < deadline, "the broker is not registered"
+        time.sleep(0.1)
