@@ -81,7 +81,10 @@ async def test_half_messages_are_refused_by_a_setting(value: str) -> None:
         answer = await client.sends(properties={"TRAN_MSG": value})
 
         assert answer.code == ResponseCode.NO_PERMISSION
-        assert answer.remark == f"the broker[{HOST}] sending transaction message is forbidden"
+        assert answer.remark == (
+            f"the broker[{HOST}] sending transaction message is forbidden; "
+            "rejectTransactionMessage=true in its settings, set rejectTransactionMessage=false"
+        )
         assert stored(broker) == stored(broker, HALF) == []
         await client.stores(properties={"TRAN_MSG": "false"})
 
