@@ -120,18 +120,3 @@ def time_text(ms: int | None) -> str:
     except (OverflowError, OSError, ValueError):
         return str(ms)
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{ms % 1000:03d}"
-
-
-def parse_time(text: str) -> int:
-    """Milliseconds since the epoch of ``1700000000000``, ``2026-11-15`` or ``2026-11-15T20:11:36.918+01:00``."""
-    if text.lstrip("-").isdigit():
-        return int(text)
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        from typer import BadParameter  # noqa: PLC0415 - not imported by servers
-
-        raise BadParameter(
-            f"{text!r} is not a time: give milliseconds since 1970, or 2026-11-15T20:11:36.918"
-        ) from None
-    return round(moment.timestamp() * 1000)

@@ -7,7 +7,8 @@ import typer
 
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers, client_errors
 from orbitmq.cli.messages.tail import message_writer
-from orbitmq.cli.output import complain, parse_time
+from orbitmq.cli.output import complain
+from orbitmq.cli.time_expressions import TIME_HELP, parse_time
 
 MAX_PER_BROKER = 64
 
@@ -21,9 +22,7 @@ def find(
     nameserver: NameServers = DEFAULT_NAME_SERVER,
     begin: Annotated[
         str,
-        typer.Option(
-            "--from", metavar="TIME", help="Only messages stored since TIME: milliseconds since 1970, or ISO 8601."
-        ),
+        typer.Option("--from", metavar="TIME", help=f"Only messages stored since TIME: {TIME_HELP}."),
     ] = "0",
     count: Annotated[int, typer.Option(min=1, help="Maximum number of messages per broker.")] = MAX_PER_BROKER,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,

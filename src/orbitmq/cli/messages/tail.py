@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers, client_errors
-from orbitmq.cli.output import complain, for_people, parse_time, print_json_line, printable, size_text, time_text
+from orbitmq.cli.output import complain, for_people, print_json_line, printable, size_text, time_text
+from orbitmq.cli.time_expressions import TIME_HELP, parse_time
 from orbitmq.client.errors import NoRouteError, OrbitMQError
 from orbitmq.platform.settings import ConfigError
 from orbitmq.protocol.errors import ProtocolError
@@ -52,7 +53,7 @@ def tail(
         typer.Option(
             "--from",
             metavar="beginning|end|TIME",
-            help="Start position; a TIME is milliseconds since 1970, or ISO 8601.",
+            help=f"Start position; a TIME is {TIME_HELP}.",
         ),
     ] = END,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many messages.")] = None,

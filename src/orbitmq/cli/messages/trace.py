@@ -7,7 +7,8 @@ import typer
 from rich.tree import Tree
 
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers, client_errors
-from orbitmq.cli.output import complain, for_people, parse_time, print_json, safe, size_text, time_text
+from orbitmq.cli.output import complain, for_people, print_json, safe, size_text, time_text
+from orbitmq.cli.time_expressions import TIME_HELP, parse_time
 from orbitmq.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
@@ -22,9 +23,7 @@ def trace(
     topic: Annotated[str, typer.Option("--topic", "-t", help="Trace topic of the clients.")] = TRACE_TOPIC,
     begin: Annotated[
         str,
-        typer.Option(
-            "--from", metavar="TIME", help="Only traces stored since TIME: milliseconds since 1970, or ISO 8601."
-        ),
+        typer.Option("--from", metavar="TIME", help=f"Only traces stored since TIME: {TIME_HELP}."),
     ] = "0",
     count: Annotated[
         int, typer.Option(min=1, help="Maximum number of trace messages read per broker.")

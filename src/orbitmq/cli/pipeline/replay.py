@@ -7,8 +7,8 @@ import typer
 
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers
 from orbitmq.cli.option_groups import option_groups
-from orbitmq.cli.output import parse_time
 from orbitmq.cli.pipeline.options import JobOptions, job_errors, show
+from orbitmq.cli.time_expressions import parse_time
 from orbitmq.spark.errors import SparkSourceError
 from orbitmq.spark.sessions.session import unavailable
 

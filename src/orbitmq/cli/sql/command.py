@@ -10,9 +10,10 @@ import typer
 
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers
 from orbitmq.cli.option_groups import option_groups
-from orbitmq.cli.output import complain, many, parse_time
+from orbitmq.cli.output import complain, many
 from orbitmq.cli.pipeline.options import Conf, DryRun, Master, job_errors, show
 from orbitmq.cli.sql.execute import DEFAULT_ROWS, OutputFormat, QueryOutput, all_of, query_errors
+from orbitmq.cli.time_expressions import parse_time
 from orbitmq.spark.pipelines.progress import JobProgress
 
 if TYPE_CHECKING:

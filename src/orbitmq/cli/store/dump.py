@@ -9,7 +9,6 @@ from rich.text import Text
 from orbitmq.cli.output import (
     complain,
     for_people,
-    parse_time,
     plain_errors,
     print_json_line,
     printable,
@@ -17,6 +16,7 @@ from orbitmq.cli.output import (
     time_text,
 )
 from orbitmq.cli.store.options import AsJson, Conf, Directory, holder_of, open_layout
+from orbitmq.cli.time_expressions import parse_time
 from orbitmq.store.commitlog.read_only import ReadOnlyLog
 from orbitmq.store.tools.dump import BodyForm, Dumped, Wanted, dump
 
