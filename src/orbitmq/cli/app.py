@@ -22,6 +22,7 @@ VERBS = {
     "trace": "orbitmq.cli.messages.trace:trace",
     "nameserver": "orbitmq.cli.server.nameserver:main",
     "broker": "orbitmq.cli.server.broker:main",
+    "proxy": "orbitmq.cli.server.proxy:main",
     "store": "orbitmq.cli.store.app:store_app",
     "outbox": "orbitmq.cli.outbox:outbox_app",
     "pipeline": "orbitmq.cli.pipeline.app:pipeline_app",
@@ -35,6 +36,7 @@ SERVERS = {
     "serve": "Run a name server and one or more brokers until Ctrl-C: a whole cluster on this machine.",
     "nameserver": "Run a name server: brokers register with it, clients find brokers through it.",
     "broker": "Run a broker: it stores messages and serves producers, consumers and tools.",
+    "proxy": "Run a proxy: clients of the gRPC protocol reach the brokers of a cluster, OrbitMQ's or Apache's.",
 }
 """Verbs that run a server, with their one-line help. They parse their own arguments, without Typer."""
 

@@ -11,6 +11,8 @@ import grpc
 import grpc.aio
 
 from orbitmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.proxy.backend.cluster import ClusterBackend
+from orbitmq.proxy.backend.cluster_config import ClusterConfig
 from orbitmq.proxy.backend.local import LocalBackend
 from orbitmq.proxy.config import GrpcConfig
 from orbitmq.proxy.proto import definition_pb2 as pb
@@ -19,11 +21,14 @@ from orbitmq.proxy.server import GrpcServer
 from orbitmq.testing import LocalCluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from orbitmq.broker import Broker
+    from orbitmq.proxy.backend.base import Backend
+    from orbitmq.remoting import Handler
 
 SERVICE = "apache.rocketmq.v2.MessagingService"
+LOCAL, CLUSTER = MODES = ("local", "cluster")
 _numbers = itertools.count()
 
 
@@ -150,9 +155,9 @@ class Served:
     def target(self) -> str:
         return f"127.0.0.1:{self.server.port}"
 
-    def topic(self, name: str, kind: str = "NORMAL", queues: int = 2) -> str:
-        config = TopicConfig(name, queues, queues, 6, attributes={"message.type": kind})
-        self.broker.topics.configs[name] = config
+    async def topic(self, name: str, kind: str = "NORMAL", queues: int = 2) -> str:
+        self.broker.topics.update(TopicConfig(name, queues, queues, 6, attributes={"message.type": kind}))
+        await self.broker.registration.settled()
         return name
 
     def group(self, name: str, *, ordered: bool = False, retries: int = 16) -> str:
@@ -168,16 +173,21 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def served(settings: dict[str, str] | None = None, **config: Any) -> AsyncIterator[Served]:
+async def served(
+    settings: dict[str, str] | None = None, *, mode: str = LOCAL, **config: Any
+) -> AsyncIterator[Served]:
     """A cluster of one broker, with a gRPC server on a free port."""
     wanted = {"recallMessageEnable": "true", "enablePropertyFilter": "true", **(settings or {})}
     async with LocalCluster(settings=wanted) as cluster:
         broker = cluster.broker()
-        server = GrpcServer(
-            GrpcConfig(grpc_server_port=0, **config),
-            lambda handlers: LocalBackend(broker, handlers),
-            clock=broker.clock,
-        )
+        found = ClusterConfig(namesrv_addr=cluster.name_server)
+
+        def backend(handlers: Mapping[int, Handler]) -> Backend:
+            if mode == LOCAL:
+                return LocalBackend(broker, handlers)
+            return ClusterBackend(found, broker.clock, handlers)
+
+        server = GrpcServer(GrpcConfig(grpc_server_port=0, **config), backend, clock=broker.clock)
         await server.start()
         try:
             yield Served(broker, server, cluster)

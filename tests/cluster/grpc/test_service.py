@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from cluster.grpc.grpc_harness import (
+    MODES,
     consumer_settings,
     message,
     producer_settings,
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from cluster.grpc.grpc_harness import Served, Stubs
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[Served]:
-    async with served() as running:
-        running.topic("orders")
+@pytest.fixture(params=MODES)
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+    """In front of a broker of its process, and of a cluster."""
+    async with served(mode=request.param) as running:
+        await running.topic("orders")
         running.group("billing")
         yield running
 
@@ -44,7 +46,7 @@ def resource(name: str) -> pb.Resource:
 
 
 async def test_a_route_names_every_queue_with_the_types_that_it_takes(server: Served, client: Stubs) -> None:
-    server.topic("mixed", "MIXED", 3)
+    await server.topic("mixed", "MIXED", 3)
     response = await client.unary("QueryRoute", rpc.QueryRouteRequest(topic=resource("mixed")))
     assert response.status.code == pb.OK
     assert [queue.id for queue in response.message_queues] == [0, 1, 2]
@@ -142,7 +144,7 @@ async def test_wrong_messages_are_refused(client: Stubs, wrong: pb.Message, code
 
 
 async def test_no_message_and_mixed_topics_are_refused(server: Served, client: Stubs) -> None:
-    server.topic("other")
+    await server.topic("other")
     assert (await client.send()).status.code == pb.MESSAGE_CORRUPTED
     assert (await client.send(message("orders"), message("other"))).status.code == pb.MESSAGE_CORRUPTED
 
@@ -222,7 +224,7 @@ async def test_a_forwarded_message_is_in_the_dead_letter_queue(server: Served, c
 
 
 async def test_a_transaction_is_committed_once(server: Served, client: Stubs) -> None:
-    server.topic("tx", "TRANSACTION")
+    await server.topic("tx", "TRANSACTION")
     half = message("tx", b"half", message_type=pb.TRANSACTION)
     (entry,) = (await client.send(half)).entries
     request = rpc.EndTransactionRequest(
@@ -235,9 +237,10 @@ async def test_a_transaction_is_committed_once(server: Served, client: Stubs) ->
     assert (await client.unary("EndTransaction", request)).status.code == pb.INVALID_TRANSACTION_ID
 
 
-async def test_an_orphaned_transaction_is_checked_over_telemetry() -> None:
-    async with served({"transactionCheckInterval": "200", "transactionTimeOut": "100"}) as server:
-        server.topic("tx", "TRANSACTION")
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_orphaned_transaction_is_checked_over_telemetry(mode: str) -> None:
+    async with served({"transactionCheckInterval": "200", "transactionTimeOut": "100"}, mode=mode) as server:
+        await server.topic("tx", "TRANSACTION")
         async with server.client() as client:
             stream, _ = await client.settle(producer_settings("tx"))
             half = message("tx", b"half", message_type=pb.TRANSACTION)
@@ -256,7 +259,7 @@ async def test_an_orphaned_transaction_is_checked_over_telemetry() -> None:
 
 
 async def test_delayed_messages_are_recalled(server: Served, client: Stubs) -> None:
-    server.topic("late", "DELAY")
+    await server.topic("late", "DELAY")
     due = int(time.time()) + 60
     (entry,) = (await client.send(message("late", delivery_timestamp=due))).entries
     request = rpc.RecallMessageRequest(topic=resource("late"), recall_handle=entry.recall_handle)
@@ -329,9 +332,10 @@ async def test_lite_topics_are_not_implemented(client: Stubs) -> None:
     assert (await client.unary("SyncLiteSubscription", request)).status.code == pb.ILLEGAL_LITE_TOPIC
 
 
-async def test_groups_are_created_where_that_is_allowed() -> None:
-    async with served(grpc_auto_create_consumer_group=True) as server, server.client() as client:
-        server.topic("orders")
+@pytest.mark.parametrize("mode", MODES)
+async def test_groups_are_created_where_that_is_allowed(mode: str) -> None:
+    async with served(mode=mode, grpc_auto_create_consumer_group=True) as server, server.client() as client:
+        await server.topic("orders")
         stream, _ = await client.settle(consumer_settings("unknown", "orders"))
         await client.send(message("orders"))
         assert len(await client.received("orders", "unknown")) == 1

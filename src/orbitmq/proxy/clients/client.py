@@ -81,6 +81,10 @@ class Client:
         # A cancelled call must not cancel the attempt of the others.
         return await asyncio.shield(attempt)
 
+    def broker_of(self, connection: Connection) -> str:
+        """The name of the broker at the other end; empty for a connection that was replaced."""
+        return next((name for name, one in self._connections.items() if one is connection), "")
+
     async def call(self, broker_name: str, command: Command, timeout: float) -> Command:  # noqa: ASYNC109
         """Send a request to a broker and wait for its response, whatever its code. Raises RemotingError."""
         connection = self._connections.get(broker_name)

@@ -108,7 +108,8 @@ class Telemetry:
         }
 
     def _check_transaction(self, request: Command, connection: Connection) -> Command:
-        self._transactions.check(request, connection.state)
+        client: Client = connection.state
+        self._transactions.check(request, client, client.broker_of(connection))
         return request.response(ResponseCode.SUCCESS)
 
     def _unsubscribe_lite(self, request: Command, connection: Connection) -> Command:

@@ -114,15 +114,15 @@ class Transactions:
             )
         return rpc.EndTransactionResponse(status=ok())
 
-    def check(self, request: Command, client: Client) -> None:
+    def check(self, request: Command, client: Client, broker_name: str) -> None:
         """CHECK_TRANSACTION_STATE of a broker: ask the client over its telemetry stream. Raises ProtocolError."""
         fields = decode_fields(request.ext_fields, REQUEST_FIELDS[RequestCode.CHECK_TRANSACTION_STATE])
         record = decode_record(request.body or b"")
         group = (find(record.properties, b"PGROUP") or record.topic.encode()).decode("utf-8", "replace")
         transaction_id = fields.get("transactionId") or fields.get("msgId")
-        broker_name = fields.get("bname")
-        if not isinstance(transaction_id, str) or not isinstance(broker_name, str):
-            raise ProtocolError("the check of a transaction names no transaction or no broker")
+        broker_name = str(fields.get("bname") or broker_name)
+        if not isinstance(transaction_id, str):
+            raise ProtocolError("the check names no transaction")
         half = HalfMessage(
             broker_name, int(str(fields["tranStateTableOffset"])), int(str(fields["commitLogOffset"]))
         )

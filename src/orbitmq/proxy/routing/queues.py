@@ -41,11 +41,11 @@ def numbered(data: QueueData) -> Iterator[tuple[int, int]]:
 
 
 def writable_queues(route: Route) -> list[tuple[str, int]]:
-    """Broker name and number of every writable queue, in order."""
+    """Broker name and number of every writable queue, in order. Without its master a broker takes no messages."""
     return sorted(
         (data.broker_name, number)
         for data in route.queues
-        if data.perm & PERM_WRITE
+        if data.perm & PERM_WRITE and 0 in route.broker_ids.get(data.broker_name, ())
         for number in range(data.write_queue_nums)
     )
 
