@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Self, Unpack
 from orbitmq.admin.cluster.brokers import Brokers
 from orbitmq.admin.cluster.clusters import Clusters
 from orbitmq.admin.cluster.controllers import Controllers
+from orbitmq.admin.cluster.events import Events
 from orbitmq.admin.cluster.name_servers import NameServers
 from orbitmq.admin.cluster.services import Services
 from orbitmq.admin.config import AdminConfig
+from orbitmq.admin.definitions.definitions import DefinitionFiles
 from orbitmq.admin.errors import InvalidRequestError
 from orbitmq.admin.group.groups import Groups
 from orbitmq.admin.group.lag import Lag
 from orbitmq.admin.group.members import Members
 from orbitmq.admin.group.offsets import Offsets
+from orbitmq.admin.health.health import Health
 from orbitmq.admin.lite.lite_topics import LiteTopics
 from orbitmq.admin.message.dead_letters import DeadLetters
 from orbitmq.admin.message.deferred import Deferred
@@ -68,6 +71,9 @@ class AdminClient:
         self.deferred = Deferred(session, self.brokers, self.topics, self.lag)
         self.access = Access(session, self.brokers)
         self.lite_topics = LiteTopics(session, self.brokers, self.topics)
+        self.events = Events(session, self.brokers)
+        self.health = Health(session, self.brokers, self.topics, self.groups, self.members, self.dead_letters)
+        self.definitions = DefinitionFiles(session, self.brokers, self.name_servers, self.groups)
 
     async def start(self) -> Self:
         """Make ready. Nothing is sent."""
