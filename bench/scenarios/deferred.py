@@ -12,6 +12,7 @@ from bench.messages import BORN_HOST, QUEUES, TOPIC, body, many_properties, stor
 from bench.rounds import Stopwatch
 from orbitmq.broker.config.broker_config import BrokerConfig
 from orbitmq.broker.config.persistence import ConfigWriter
+from orbitmq.broker.ha.role import ReplicaRole
 from orbitmq.broker.runtime import BrokerRuntime
 from orbitmq.broker.schedule.service import ScheduleService
 from orbitmq.broker.stats.counters import BrokerStats
@@ -66,8 +67,17 @@ def run(settings: Settings) -> list[Figure]:
 
         writer = ConfigWriter(store.disk, config.path("config"), run_here)
         stats = BrokerStats(clock, "bench")
+        broker_config = BrokerConfig()
         runtime = BrokerRuntime(
-            BrokerConfig(), store, writer, flushed, cast("FlushWaiters", None), clock, random.Random(0), stats
+            broker_config,
+            store,
+            writer,
+            flushed,
+            cast("FlushWaiters", None),
+            clock,
+            random.Random(0),
+            stats,
+            ReplicaRole(broker_config, store.config),
         )
         timer = TimerService(runtime, run_here, TimerCounts(writer, clock))
         timer.load()

@@ -12,6 +12,7 @@ from bench.messages import BORN_HOST, QUEUES, TOPIC, body, many_properties, open
 from bench.rounds import Stopwatch
 from orbitmq.broker.config.broker_config import BrokerConfig
 from orbitmq.broker.config.persistence import ConfigWriter
+from orbitmq.broker.ha.role import ReplicaRole
 from orbitmq.broker.runtime import BrokerRuntime
 from orbitmq.broker.stats.counters import BrokerStats
 from orbitmq.broker.timer.counts import TimerCounts
@@ -71,8 +72,17 @@ def _timer(store: MessageStore) -> TimerService:
     writer = ConfigWriter(store.disk, store.config.path("config"), run_here)
     counts = TimerCounts(writer, store.clock)
     stats = BrokerStats(store.clock, "bench")
+    broker_config = BrokerConfig()
     runtime = BrokerRuntime(
-        BrokerConfig(), store, writer, flushed, cast("FlushWaiters", None), store.clock, random.Random(0), stats
+        broker_config,
+        store,
+        writer,
+        flushed,
+        cast("FlushWaiters", None),
+        store.clock,
+        random.Random(0),
+        stats,
+        ReplicaRole(broker_config, store.config),
     )
     timer = TimerService(runtime, run_here, counts)
     timer.load()

@@ -22,6 +22,7 @@ from orbitmq.broker.clients.shares import shares_of_topics
 from orbitmq.broker.config.admin import ConfigRequests
 from orbitmq.broker.config.metrics_settings import MetricsExporterType
 from orbitmq.broker.config.persistence import ConfigWriter
+from orbitmq.broker.config.role_settings import warn_of_role
 from orbitmq.broker.deferred.target_queue import TargetQueues
 from orbitmq.broker.events.admin import EventRequests
 from orbitmq.broker.events.journal import EventJournal
@@ -29,6 +30,8 @@ from orbitmq.broker.events.watch import EventWatch
 from orbitmq.broker.fast_path.dispatcher import FastPath
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.fast_path.pull import PullFastPath
+from orbitmq.broker.ha.role import ReplicaRole
+from orbitmq.broker.ha.slave_refusals import guarded
 from orbitmq.broker.metadata.attributes import BATCH_QUEUES, QUEUE_TYPE
 from orbitmq.broker.metadata.group_admin import GroupRequests
 from orbitmq.broker.metadata.lost_tables import TableStates, report_lost_tables
@@ -75,6 +78,7 @@ from orbitmq.protocol.message.message_id import UniqueIdFactory
 from orbitmq.remoting import Listener, ListenError, RemotingServer
 from orbitmq.remoting.processor import run_in_background
 from orbitmq.store import LocalDisk, MessageStore, StoreError, SystemClock
+from orbitmq.store.append.appender import REPLICA
 from orbitmq.store.background.service import StoreService
 from orbitmq.store.config_tables import TOPICS
 
@@ -178,11 +182,8 @@ class Broker:
             raise
         self.journal.record(EventKind.BROKER_START, config.broker_name, f"listening on port {self.port}")
         self.flow.start()
-        self.schedule.start()
-        self.checks.start()
-        if self.timer is not None:
-            self.timer.start()
-        self.pop.start()
+        if self.role.runs_services:
+            self.start_services()
         self.registration.start()
         for seconds, job in (
             (config.flush_consumer_offset_interval / 1000, self.offset_persistence.persist),
@@ -198,6 +199,14 @@ class Broker:
         if config.enable_property_filter:
             # In a thread: on the event loop the first SQL92 expression would delay all responses.
             self._preparing = asyncio.create_task(in_thread(prepare))
+
+    def start_services(self) -> None:
+        """Start the services that append messages. Not on a slave: its log has the bytes of its master's."""
+        self.schedule.start()
+        self.checks.start()
+        if self.timer is not None:
+            self.timer.start()
+        self.pop.start()
 
     async def _start_metrics(self, metrics: MetricsService) -> None:
         try:
@@ -234,6 +243,10 @@ class Broker:
             settings.store, disk=disk, clock=clock, batch_topics=self.topics.batch_topics()
         )
         self.store.queues.removal_listeners.append(self.route_epoch.advance)
+        self.role = ReplicaRole(config, settings.store)
+        if self.role.is_slave:
+            self.store.appender.gate.close(REPLICA, "this broker is a slave: send to its master")
+        warn_of_role(settings.store)
         self.service = StoreService(self.store)
         recovered = recover_topics(self.topics, self.store, is_table_lost=states.is_lost(TOPICS))
         report_lost_tables(states, recovered, self.store)
@@ -268,6 +281,7 @@ class Broker:
             clock,
             self.random,
             self.stats,
+            self.role,
         )
         targets = TargetQueues(self.topics)
         self.schedule = ScheduleService(self.runtime, targets)
@@ -283,7 +297,13 @@ class Broker:
             self.timer.load()
         self.flow = SendFlow(config, store, clock, self.stats.waits.event_loop)
         self.events.attach(self.metadata, self.flow, self.service)
-        self.registration = Registration(config, self.topics, clock, ha_address=self.settings.ha_address)
+        self.registration = Registration(
+            config,
+            self.topics,
+            clock,
+            ha_address=self.settings.ha_address,
+            on_master=self.role.found_master,
+        )
         self.topics.on_change = self._topics_changed
         self.cold_pulls = ColdPulls(store.reader.cold, self._run_blocking)
         self.pulls = PullRequests(self.runtime, self.metadata, self.clients, self.cold_pulls)
@@ -405,7 +425,7 @@ class Broker:
             twice = handlers.keys() & part.handlers.keys()
             assert not twice, f"two processors for {twice}"
             handlers.update(part.handlers)
-        return handlers
+        return guarded(handlers, self.role, config.broker_ip1)
 
     # Changes at run time
 
@@ -447,7 +467,8 @@ class Broker:
         config = self.settings.broker
         if self.metrics is not None:
             await self.metrics.stop()
-        await self.registration.wipe_write_permission()
+        if not self.role.is_slave:
+            await self.registration.wipe_write_permission()
         self.pulls.held.release()
         await self.cold_pulls.stop()
         self.pulls.priority.release()

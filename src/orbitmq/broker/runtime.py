@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.clients.consumer_filters import ConsumerFilters
     from orbitmq.broker.config.broker_config import BrokerConfig
     from orbitmq.broker.config.persistence import ConfigWriter
+    from orbitmq.broker.ha.role import ReplicaRole
     from orbitmq.broker.metadata.subscription_groups import GroupTable
     from orbitmq.broker.metadata.topics import TopicTable
     from orbitmq.broker.offsets.table import OffsetTable
@@ -43,6 +44,8 @@ class BrokerRuntime:
     random: random.Random
     """Source of every random choice, so that a simulation can repeat a run."""
     stats: BrokerStats
+    role: ReplicaRole
+    """Master or slave."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from orbitmq.platform.disk import Disk, LocalDisk
 from orbitmq.platform.settings import ConfigError, parse_conf
 from orbitmq.store.append.appender import Appended
 from orbitmq.store.append.stored_message import StoredMessage
-from orbitmq.store.config import BrokerRole, FlushDiskType, StoreConfig, from_settings
+from orbitmq.store.config import FlushDiskType, StoreConfig, from_settings
 from orbitmq.store.errors import (
     AppendRefusedError,
     DiskFaultError,
@@ -22,6 +22,7 @@ from orbitmq.store.errors import (
 )
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.reader import Boundary, GetResult, GetStatus, QueryResult
+from orbitmq.store.replication.settings import BrokerRole
 
 __all__ = [
     "AppendRefusedError",

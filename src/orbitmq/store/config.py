@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq.platform.settings import MAX_MILLISECONDS, ConfigError, Int64, check_values, setting
 from orbitmq.platform.settings import from_settings as _from_settings
-from orbitmq.store.ignored_settings import IgnoredStoreSettings
+from orbitmq.store.replication.settings import ReplicationSettings
 from orbitmq.store.retention.topic_pattern import topic_pattern
 from orbitmq.store.setting_ranges import MAX_MAPPED_FILE, STORE_RANGES
 
@@ -31,16 +31,8 @@ class FlushDiskType(enum.Enum):
     """On the disk: an fsync covers it before it is acknowledged or visible to readers."""
 
 
-class BrokerRole(enum.Enum):
-    """Role of a broker among those of its name."""
-
-    ASYNC_MASTER = "ASYNC_MASTER"
-    SYNC_MASTER = "SYNC_MASTER"
-    SLAVE = "SLAVE"
-
-
 @dataclasses.dataclass(slots=True, kw_only=True)
-class StoreConfig(IgnoredStoreSettings):
+class StoreConfig(ReplicationSettings):
     """Settings of one store. Sizes are bytes, times milliseconds unless the name says otherwise."""
 
     store_path_root_dir: str = ""
@@ -119,8 +111,6 @@ class StoreConfig(IgnoredStoreSettings):
     listen_port: int = 10_911
 
     # Settings of the broker that the store depends on.
-    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
-    ha_listen_port: int = 10_912
     flush_delay_offset_interval: Int64 = 10_000
     pull_batch_max_message_count: int = 160
     enable_schedule_message_stats: bool = True

@@ -69,30 +69,17 @@ class IgnoredStoreSettings:
     timer_wheel_snapshot_interval_ms: int = 10_000
 
     # Replication
-    all_ack_in_sync_state_set: bool = False
     async_learner: bool = False
-    enable_auto_in_sync_replicas: bool = False
-    ha_flow_control_enable: bool = False
-    ha_housekeeping_interval: int = 20_000
-    ha_master_address: str = setting("", optional=True)
-    ha_max_gap_not_in_sync: int = 268_435_456
     ha_max_time_slave_not_catchup: Int64 = 15_000
-    ha_send_heartbeat_interval: int = 5000
-    ha_transfer_batch_size: int = 32_768
-    in_sync_replicas: int = 1
     max_checksum_range: Int64 = 1_073_741_824
-    max_ha_transfer_byte_in_second: Int64 = 104_857_600
     max_slave_resend_length: Int64 = 268_435_456
-    min_in_sync_replicas: int = 1
     offset_check_in_slave: bool = False
     put_message_timeout: int = 8000
     replicas_per_disk_partition: int = 1
-    slave_timeout: int = 3000
     store_path_broker_identity: str = setting("", optional=True)
     store_path_epoch_file: str = setting("", optional=True)
     sync_from_last_file: bool = False
     sync_master_flush_offset_when_startup: bool = False
-    total_replicas: int = 1
 
     # DLedger, an older way of replication
     d_leger_group: str = setting("", optional=True)

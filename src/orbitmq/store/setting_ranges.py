@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orbitmq.platform.settings import INT32_MAX, INT64_MAX, MAX_MILLISECONDS, Range
 from orbitmq.protocol.hosts import MAX_PORT
+from orbitmq.store.replication.settings import REPLICATION_RANGES
 
 MAX_MAPPED_FILE = INT32_MAX
 """Bytes. Java maps files with 32-bit positions."""
@@ -51,8 +52,6 @@ STORE_RANGES: dict[str, Range] = {
     "disk_space_warning_level_ratio": _PER_CENT,
     "clean_resource_interval": _MILLISECONDS,
     "listen_port": Range(0, MAX_PORT),
-    # RocketMQ uses the port after listenPort for 0 and below.
-    "ha_listen_port": Range(-INT32_MAX - 1, MAX_PORT),
     "flush_delay_offset_interval": Range(1, MAX_MILLISECONDS),
     "pull_batch_max_message_count": _COUNT,
     "timer_precision_ms": Range(1, 86_400_000),
@@ -62,4 +61,5 @@ STORE_RANGES: dict[str, Range] = {
     "timer_flush_interval_ms": _MILLISECONDS,
     "timer_congest_num_each_slot": _COUNT,
     "os_page_cache_busy_time_out_mills": Range(0, MAX_MILLISECONDS),
+    **REPLICATION_RANGES,
 }

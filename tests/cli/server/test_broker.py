@@ -141,7 +141,7 @@ def test_an_advertised_address_that_does_not_reach_the_broker_is_reported(tmp_pa
     [
         ("listenPort=high", "listenPort=high"),
         ("brokerRole=SLAVE", "brokerRole=SLAVE"),
-        ("brokerRole=SYNC_MASTER", "brokerRole=SYNC_MASTER: replication is not built"),
+        ("brokerId=1", "brokerId=1: a broker with brokerRole=ASYNC_MASTER is a master"),
         ("aclEnable=true", "aclEnable=true: access control is not built"),
         ("useTLS=true", "useTLS=true: the command does not speak TLS yet"),
         ("tls.server.mode=enforcing", "tls.server.mode=enforcing: the command does not speak TLS yet"),

@@ -136,7 +136,7 @@ def test_a_broker_starts_with_every_number_at_a_limit_of_its_range(end: str) -> 
         {"mappedFileSizeCommitLog": "4096"},
         {"storePathRootDir": "/nowhere"},
         {"listenPort": "1"},
-        {"brokerRole": "SYNC_MASTER"},
+        {"brokerRole": "SLAVE"},
     ],
 )
 def test_a_change_that_would_prevent_the_next_start_is_refused(asked: dict[str, str]) -> None:

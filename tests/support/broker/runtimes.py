@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING, cast
 
 from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.ha.role import ReplicaRole
 from orbitmq.broker.runtime import BrokerRuntime
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def runtime_of(
         if store.log.flushed < end:
             store.flush()
 
+    config = config or BrokerConfig()
     return BrokerRuntime(
-        config=config or BrokerConfig(),
+        config=config,
         store=store,
         writer=writer,
         flushed=flushed or flush,
@@ -42,4 +44,5 @@ def runtime_of(
         clock=store.clock,
         random=random.Random(seed),
         stats=stats,
+        role=ReplicaRole(config, store.config),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.config.broker_config import BrokerConfig, address_text
 from orbitmq.broker.config.host_info import this_machine
 from orbitmq.broker.config.ignored_settings import IgnoredBrokerSettings
+from orbitmq.broker.config.role_settings import check_role
 from orbitmq.broker.config.unsupported_settings import refuse_unsupported
 from orbitmq.platform.properties_file import read_conf
 from orbitmq.platform.settings import (
@@ -54,7 +55,7 @@ IMPORTANT = frozenset(_IMPORTANT.split())
 
 _NEEDS_RESTART = """
     brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2 listenPort haListenPort bindAddress
-    serverChannelMaxIdleTimeSeconds expectConsumerNumUseFilter maxErrorRateOfBloomFilter
+    haMasterAddress serverChannelMaxIdleTimeSeconds expectConsumerNumUseFilter maxErrorRateOfBloomFilter
     regionId traceOn flushConsumerOffsetInterval flushDelayOffsetInterval delayOffsetUpdateVersionStep
     enableScheduleMessageStats timerWheelEnable timerPrecisionMs timerRollWindowSlot mappedFileSizeTimerLog
     maxMessageSize
@@ -113,6 +114,7 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         refuse_unsupported(self.texts())
+        check_role(self.broker, self.store)
         self.store.listen_port = self.broker.listen_port
         if _is_ip(self.broker.broker_ip1):
             self.store.broker_ip1 = self.broker.broker_ip1.strip("[]")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _NO_ACCESS_CONTROL = (
     "access control is not built, everybody who reaches the broker may use it; give false and let a firewall decide"
 )
-_NO_COPIES = "replication is not built, a message is on this broker's disk only"
 _NO_ROCKSDB = "RocksDB is not built, and what it holds cannot be read"
 
 
@@ -28,10 +27,6 @@ def _is_true(text: str) -> bool:
 
 def _is_set(text: str) -> bool:
     return bool(text)
-
-
-def _asks_for_copies(text: str) -> bool:
-    return int(text) > 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,21 +42,19 @@ UNSUPPORTED = (
     Unsupported("aclEnable", _is_true, _NO_ACCESS_CONTROL),
     Unsupported("authenticationEnabled", _is_true, _NO_ACCESS_CONTROL),
     Unsupported("authorizationEnabled", _is_true, _NO_ACCESS_CONTROL),
-    Unsupported("brokerRole", lambda text: text == "SYNC_MASTER", f"{_NO_COPIES}; give ASYNC_MASTER"),
     Unsupported(
-        "brokerRole",
-        lambda text: text == "SLAVE",
-        "a broker is a master here, slaves are not built; give ASYNC_MASTER",
+        "enableControllerMode", _is_true, "there is no controller, nothing would promote a slave; give false"
     ),
-    Unsupported("brokerId", lambda text: text != "0", "a broker is a master here, whose id is 0; give 0"),
-    Unsupported("enableControllerMode", _is_true, f"{_NO_COPIES}, and there is no controller; give false"),
-    Unsupported("enableDLegerCommitLog", _is_true, f"{_NO_COPIES}, and there is no DLedger; give false"),
-    Unsupported("allAckInSyncStateSet", _is_true, f"{_NO_COPIES}; give false"),
-    Unsupported("inSyncReplicas", _asks_for_copies, f"{_NO_COPIES}; give 1"),
-    Unsupported("minInSyncReplicas", _asks_for_copies, f"{_NO_COPIES}; give 1"),
-    Unsupported("totalReplicas", _asks_for_copies, f"{_NO_COPIES}; give 1"),
-    Unsupported("haMasterAddress", _is_set, "a broker is a master here, slaves are not built; leave it out"),
-    Unsupported("duplicationEnable", _is_true, f"{_NO_COPIES}; give false"),
+    Unsupported(
+        "enableDLegerCommitLog",
+        _is_true,
+        "DLedger is not built; give false, and brokerRole=SYNC_MASTER for copies on other machines",
+    ),
+    Unsupported(
+        "duplicationEnable",
+        _is_true,
+        "the duplication service is not built; give false, and brokerRole=SLAVE to the copy",
+    ),
     Unsupported(
         "messageStorePlugIn", _is_set, "plug-ins of the store are not built, nor is tiered storage; leave it out"
     ),

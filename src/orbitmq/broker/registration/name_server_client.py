@@ -162,6 +162,7 @@ class NameServerClient:
         answer = await connection.call(dataclasses.replace(request), self._registration.answer_seconds)
         if answer.code != ResponseCode.SUCCESS:
             raise RemotingError(f"response code {answer.code}: {answer.remark or 'no reason given'}")
+        self._registration.take_master(self.address, answer.ext_fields)
         if answer.body is not None:
             self._registration.take_order(KVTable.decode(answer.body))
 

@@ -37,7 +37,7 @@ from orbitmq.protocol.message.flags import PERM_READ, PERM_WRITE
 from orbitmq.remoting import RemotingClient, RemotingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from orbitmq.broker.config.broker_config import BrokerConfig
     from orbitmq.broker.metadata.topics import TopicTable
@@ -65,8 +65,11 @@ class Registration:
         tls: ClientTls | None = None,
         first_pause: float = FIRST_PAUSE,
         patience: float = PATIENCE,
+        on_master: Callable[[str, str], None] | None = None,
     ) -> None:
         """``ha_address``: where slaves connect; usually the port after the main one.
+
+        ``on_master`` gets the addresses of the master and of its HA listener, empty if no name server knows them.
 
         ``patience``: seconds to wait for name servers to receive a change, or the unregistration.
         """
@@ -78,6 +81,9 @@ class Registration:
         self.patience = patience
         self.ha_address = ha_address or address_text(config.broker_ip2, config.listen_port + 1)
         self.is_draining = False
+        self._on_master = on_master
+        self._masters: dict[str, tuple[str, str]] = {}
+        """Addresses of the master and of its HA listener, by name server."""
         self._client: RemotingClient | None = None
         self._links: dict[str, NameServerClient] = {}
         self._timers: list[asyncio.TimerHandle] = []
@@ -280,6 +286,16 @@ class Registration:
     def take_order(self, table: KVTable) -> None:
         """Store a name server's list of ordered topics, which comes with its responses."""
         self._topics.set_ordered(table.table)
+
+    def take_master(self, name_server: str, fields: Mapping[str, str]) -> None:
+        """Handle the master's addresses in the answer to a registration of a slave.
+
+        Name servers may differ for a while: the first in the settings that knows a master counts.
+        """
+        self._masters[name_server] = fields.get("masterAddr", ""), fields.get("haServerAddr", "")
+        if self._on_master is not None:
+            known = (self._masters.get(address, ("", "")) for address in self._config.name_servers)
+            self._on_master(*next((one for one in known if one[0]), ("", "")))
 
     def version(self) -> DataVersion:
         return self._topics.data_version

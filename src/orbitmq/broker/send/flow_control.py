@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol.codes import ResponseCode
+from orbitmq.store.replication.settings import BrokerRole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,10 @@ class SendFlow:
         self._config = config
         self._store = store
         self._clock = clock
-        self.refusal: tuple[int, str] | None = None
+        self._refuses_all = store.config.broker_role is BrokerRole.SLAVE and not config.enable_slave_acting_master
+        """A slave refuses sends as a busy broker does. In a group whose slaves may act as master, RocketMQ answers
+        that the service is not available: that is the reason of its gate."""
+        self.refusal: tuple[int, str] | None = BUSY if self._refuses_all else None
         """Code and remark of the refusal of every send; None if sends are accepted."""
         self.on_change: Callable[[tuple[int, str] | None], None] | None = None
         """Called when sends begin or cease to be refused."""
@@ -77,6 +81,8 @@ class SendFlow:
 
     def _update(self, lag_ms: int) -> None:
         self.lag_ms = lag_ms
+        if self._refuses_all:
+            return
         opens_at = self._config.start_accept_send_request_time_stamp
         reason = self._store.appender.gate.reason
         if lag_ms > self._store.config.os_page_cache_busy_time_out_mills:

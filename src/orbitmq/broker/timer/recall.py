@@ -18,7 +18,8 @@ from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remarks import switched_off
 from orbitmq.remoting.processor import RequestRefusedError, fields_of, refusal
 from orbitmq.store import AppendRefusedError, StoredMessage
-from orbitmq.store.config import BrokerRole, FlushDiskType
+from orbitmq.store.config import FlushDiskType
+from orbitmq.store.replication.settings import BrokerRole
 
 if TYPE_CHECKING:
     from orbitmq.broker.metadata.topics import TopicTable

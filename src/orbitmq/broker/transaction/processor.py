@@ -39,8 +39,8 @@ from orbitmq.protocol.names import TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC, TR
 from orbitmq.protocol.remarks import switched_off
 from orbitmq.remoting.processor import RequestRefusedError, fields_of, handler_of, refusal, success_with
 from orbitmq.store import AppendRefusedError
-from orbitmq.store.config import BrokerRole
 from orbitmq.store.consumequeue.consume_queue import UNIT, ConsumeQueue
+from orbitmq.store.replication.settings import BrokerRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -85,22 +85,32 @@ class AppendedBatch(Sequence[Appended]):
         return int(self.places[-1] + self._sizes[-1] - self.places[0])
 
 
+REPLICA = "replica"
+"""Name of the gate's reason on a slave: its log takes the bytes of the master's, and nothing else."""
+
+
 class Gate:
     """Admission gate: refuses appends while at least one named reason is set."""
 
-    __slots__ = ("_reasons", "reason")
+    __slots__ = ("_reasons", "raw_reason", "reason")
 
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}
         self.reason: str | None = None
+        self.raw_reason: str | None = None
+        """The same for log bytes of a master, which a slave accepts."""
 
     def close(self, name: str, reason: str) -> None:
         self._reasons[name] = reason
-        self.reason = next(iter(self._reasons.values()))
+        self._update()
 
     def open(self, name: str) -> None:
         self._reasons.pop(name, None)
+        self._update()
+
+    def _update(self) -> None:
         self.reason = next(iter(self._reasons.values()), None)
+        self.raw_reason = next((why for name, why in self._reasons.items() if name != REPLICA), None)
 
 
 class Appender:
@@ -311,8 +321,10 @@ class Appender:
                 PutStatus.MESSAGE_ILLEGAL,
                 f"log bytes for offset {offset} came while the log ends at {self._log.end}",
             )
-        if self.gate.reason is not None or self._dispatcher.fault is not None:
-            self._refuse_or_repair()
+        if self.gate.raw_reason is not None:
+            raise AppendRefusedError(PutStatus.SERVICE_NOT_AVAILABLE, self.gate.raw_reason)
+        if self._dispatcher.fault is not None:
+            self._repair()
         self._log.append_raw(data)
 
     def _write(
@@ -348,6 +360,9 @@ class Appender:
     def _refuse_or_repair(self) -> None:
         if self.gate.reason is not None:
             raise AppendRefusedError(PutStatus.SERVICE_NOT_AVAILABLE, self.gate.reason)
+        self._repair()
+
+    def _repair(self) -> None:
         self._dispatcher.repair(self._log.files)
         if self._dispatcher.fault is not None:
             raise AppendRefusedError(PutStatus.SERVICE_NOT_AVAILABLE, str(self._dispatcher.fault))

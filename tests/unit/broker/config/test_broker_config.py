@@ -16,7 +16,7 @@ from orbitmq.platform.settings import ConfigError, Int64, parse_conf, settings_o
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.remoting.config import RemotingSettings
 from orbitmq.store import DiskFaultError, FlushDiskType, StoreConfig
-from orbitmq.store.config import BrokerRole
+from orbitmq.store.replication.settings import BrokerRole
 from orbitmq.testing import MemoryDisk
 from support.wire_captures import all_captured
 
@@ -176,7 +176,9 @@ def test_a_missing_file_is_named() -> None:
         ("flushDiskType=SOMETIMES", "flushDiskType=SOMETIMES"),
         ("logicalDiskSpaceCleanForciblyThreshold=most", "a number is expected"),
         ("brokerIP1=no.such.host", "brokerIP1=no.such.host: unknown host"),
-        ("brokerRole=SLAVE", "brokerRole=SLAVE: a broker is a master here"),
+        ("brokerRole=SLAVE", "brokerId=0: a broker with brokerRole=SLAVE has an id above 0"),
+        ("brokerId=1", "brokerId=1: a broker with brokerRole=ASYNC_MASTER is a master, whose id is 0"),
+        ("haMasterAddress=nowhere", "haMasterAddress=nowhere: give host:port"),
         ("reviveQueueNum=2147483647", "reviveQueueNum=2147483647: a number from 1 to 1024 is expected"),
         ("brokerName=a/b", "brokerName='a/b': a name has at most 127 bytes, no slash"),
         ("brokerClusterName=a\\u000ab", "no control character"),
@@ -202,17 +204,8 @@ def test_an_invalid_value_is_named(text: str, reason: str) -> None:
         "tls.enable=true",
         "tls.server.mode=enforcing",
         "tls.server.need.client.auth=require",
-        "brokerRole=SYNC_MASTER",
-        "brokerRole=SLAVE",
-        "brokerId=1",
-        "brokerId=-1",
         "enableControllerMode=true",
         "enableDLegerCommitLog=true",
-        "allAckInSyncStateSet=true",
-        "inSyncReplicas=2",
-        "minInSyncReplicas=2",
-        "totalReplicas=3",
-        "haMasterAddress=10.0.0.1:10912",
         "duplicationEnable=true",
         "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
         "storeType=defaultRocksDB",
@@ -242,7 +235,13 @@ def test_an_unsupported_setting_is_refused_by_name(line: str) -> None:
         "useTLS=false",
         "tls.server.mode=permissive",
         "tls.server.mode=disabled",
-        "totalReplicas=1",
+        "totalReplicas=3",
+        "inSyncReplicas=2",
+        "minInSyncReplicas=2",
+        "allAckInSyncStateSet=true",
+        "haMasterAddress=10.0.0.1:10912",
+        "haSlaveFallbehindMax=1024",
+        "brokerRole=SYNC_MASTER",
         "brokerId=0",
     ],
 )
@@ -262,24 +261,20 @@ STOCK = {
 
 
 @pytest.mark.parametrize("name", STOCK)
-def test_the_conf_files_of_rocketmq_for_an_async_master_are_accepted(name: str) -> None:
+def test_the_conf_files_of_rocketmq_are_accepted(name: str) -> None:
     cluster, broker, broker_id, role = STOCK[name]
-    text = (
+    settings = load(
         f"brokerClusterName={cluster}\nbrokerName={broker}\nbrokerId={broker_id}\ndeleteWhen=04\n"
         f"fileReservedTime=48\nbrokerRole={role}\nflushDiskType=ASYNC_FLUSH\n"
     )
-    if role == "ASYNC_MASTER":
-        settings = load(text)
-        assert settings.store.broker_role is BrokerRole.ASYNC_MASTER
-        assert settings.without_effect == []
-    else:
-        with pytest.raises(ConfigError, match=f"brokerRole={role}: .*; give ASYNC_MASTER"):
-            load(text)
+    assert settings.store.broker_role is BrokerRole[role]
+    assert settings.broker.broker_id == broker_id
+    assert settings.without_effect == []
 
 
 def test_ignored_settings_are_reported() -> None:
-    settings = load("sendMessageThreadPoolNums=999\nslaveTimeout=1\ndeleteWhen=05\n")
-    assert settings.without_effect == ["sendMessageThreadPoolNums", "slaveTimeout"]
+    settings = load("sendMessageThreadPoolNums=999\nputMessageTimeout=1\ndeleteWhen=05\n")
+    assert settings.without_effect == ["putMessageTimeout", "sendMessageThreadPoolNums"]
     assert load().without_effect == []
 
 
