@@ -201,8 +201,18 @@ class Endpoint:
 
     def _end_iteration(self) -> None:
         """Intercept what was received in this iteration, and write its responses."""
-        self.intercept_received()
-        self._end_is_scheduled = False
+        try:
+            self.intercept_received()
+        finally:
+            # Also after an error: without the end of the iteration no connection would be served any more.
+            self._end_is_scheduled = False
+            self._flush_collected()
+            self.scheduler.end()
+        guard = self.guard
+        if guard is not None and guard.budget.used > guard.budget.tight_from:
+            guard.review(self.loop.time())
+
+    def _flush_collected(self) -> None:
         unflushed, self._unflushed = self._unflushed, []
         for connection in unflushed:
             try:
@@ -210,25 +220,27 @@ class Endpoint:
             except Exception as error:
                 log.error("remoting: closing %s: write failed: %s", connection.remote_address, one_sentence(error))
                 connection.abort(error)
-        self.scheduler.end()
-        guard = self.guard
-        if guard is not None and guard.budget.used > guard.budget.tight_from:
-            guard.review(self.loop.time())
 
     def _sweep(self) -> None:
         now = self.loop.time()
         self._timer = self.loop.call_later(self.limits.sweep_seconds, self._sweep)
-        if self.guard is not None:
-            self.guard.sweep(now)
         for connection in tuple(self.calling):
             if not connection.expire_calls(now):
                 self.calling.discard(connection)
         if not self._to_review:
             self._to_review = [*self.connections, *self.pending]
             self._share = len(self._to_review) // SHARES + 1
-        for watched in self._to_review[-self._share :]:
-            watched.review(now)
+        share = self._to_review[-self._share :]
         del self._to_review[-self._share :]
+        for watched in share:
+            try:
+                watched.review(now)
+            except Exception:
+                # Otherwise no other connection would be closed when it is idle or stalled.
+                log.exception("remoting: closing a connection: its review failed")
+                watched.abort()
+        if self.guard is not None:
+            self.guard.sweep(now)
 
     def close(self) -> None:
         """Stop the timer. All connections must be closed before."""

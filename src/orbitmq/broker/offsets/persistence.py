@@ -45,15 +45,20 @@ class OffsetPersistence:
             await self._persisting
 
     async def _persist(self) -> None:
-        table = await self._offsets.take_changed()
-        if table is None:
-            return
-        end = self._required_end()
-        if end > self._store.log.flushed:
-            try:
-                await self._flushed(end)
-            except StoreError as error:
-                self._offsets.mark_changed()
-                log.warning("offsets: failed to persist consumer offsets, will retry: %s", error)
+        try:
+            table = await self._offsets.take_changed()
+            if table is None:
                 return
+            end = self._required_end()
+            if end > self._store.log.flushed:
+                await self._flushed(end)
+        except Exception as error:
+            # Otherwise what has changed would be written after the next commit of a client only.
+            self._offsets.mark_changed()
+            log.warning(
+                "offsets: failed to persist consumer offsets, will retry: %s",
+                error,
+                exc_info=None if isinstance(error, StoreError) else error,
+            )
+            return
         self._writer.mark(CONSUMER_OFFSETS, lambda: table, is_copy=True)

@@ -119,8 +119,9 @@ class NameServerClient:
                 return
             try:
                 await self._tell()
-            except (RemotingError, ProtocolError) as error:
-                self._failed(str(error))
+            except Exception as error:
+                # Any error: if this task ended, the broker would not register with this name server again.
+                self._failed(error)
                 pause = min(max(pause * 2, self._registration.first_pause), MAX_BACKOFF)
                 await self._pause(pause)
                 self._wake.set()
@@ -172,14 +173,21 @@ class NameServerClient:
             self._trouble = None
             log.info("registration: registered with name server %s", self.address)
 
-    def _failed(self, trouble: str) -> None:
+    def _failed(self, error: Exception) -> None:
+        is_expected = isinstance(error, RemotingError | ProtocolError)
+        trouble = str(error) if is_expected else f"{type(error).__name__}: {error}"
         # What the name server knows is now unknown, so the next registration is a full one.
         self.is_registered = False
         self._wants_all = True
         self._asks_first = False
         self.settled.set()
         if not self._trouble:
-            log.warning("registration: name server %s failed, will retry: %s", self.address, trouble)
+            log.warning(
+                "registration: name server %s failed, will retry: %s",
+                self.address,
+                trouble,
+                exc_info=None if is_expected else error,
+            )
         self._trouble = trouble
 
     async def _pause(self, seconds: float) -> None:

@@ -349,6 +349,22 @@ async def test_a_refusing_name_server_gets_full_registrations_until_it_accepts()
         assert "T" in everything
 
 
+async def test_an_unexpected_error_of_a_registration_is_retried(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    build, failures = Registration.request_for_all, [RuntimeError("injected")]
+
+    def failing(registration: Registration) -> list[Command]:
+        if failures:
+            raise failures.pop()
+        return build(registration)
+
+    monkeypatch.setattr(Registration, "request_for_all", failing)
+    async with name_server() as server, Broker.running(at(server)) as broker:
+        await broker.is_registered_with(at(server))
+    assert "failed, will retry: RuntimeError: injected" in caplog.text
+
+
 @on_each_loop
 async def test_topics_become_ordered_by_the_list_in_the_response() -> None:
     table = KVTable({"BenchmarkTest": "broker-w:4", "elsewhere": "x:1"}).encode()
