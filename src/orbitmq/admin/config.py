@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, TypedDict
 
 from orbitmq.admin.errors import InvalidRequestError
+from orbitmq.client.credentials import Credentials, CredentialsError, load_credentials
 from orbitmq.platform.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -29,8 +30,12 @@ class AdminConfig:
     access_key: str = ""
     secret_key: str = dataclasses.field(default="", repr=False)
     security_token: str = dataclasses.field(default="", repr=False)
+    credentials_file: str = ""
+    """File with ``accessKey`` and ``secretKey``, which only its owner may read."""
+    credentials: Credentials | None = dataclasses.field(init=False)
+    """What the options above and the environment give, see ``orbitmq.client.credentials``."""
     sign: Callable[[Command], None] | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Called with every request before it is sent, in place of the signature by ``access_key``."""
+    """Called with every request before it is sent, in place of the signature by ``credentials``."""
     tls: ClientTls | None = None
     clock: Clock = dataclasses.field(default=SYSTEM_CLOCK, compare=False, repr=False)
 
@@ -43,6 +48,13 @@ class AdminConfig:
             )
         if bool(self.access_key) != bool(self.secret_key):
             raise InvalidRequestError("give both access_key and secret_key, or none of them")
+        try:
+            credentials = load_credentials(
+                self.access_key, self.secret_key, self.security_token, path=self.credentials_file
+            )
+        except CredentialsError as error:
+            raise InvalidRequestError(str(error)) from None
+        object.__setattr__(self, "credentials", credentials)
 
 
 class AdminOptions(TypedDict, total=False):
@@ -54,6 +66,7 @@ class AdminOptions(TypedDict, total=False):
     access_key: str
     secret_key: str
     security_token: str
+    credentials_file: str
     sign: Callable[[Command], None] | None
     tls: ClientTls | None
     clock: Clock

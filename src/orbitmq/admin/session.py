@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orbitmq.admin.errors import AdminError, PartialFailureError, RefusedError, UnreachableError, refusal
-from orbitmq.admin.signature import sign
+from orbitmq.client.credentials import signer_of
 from orbitmq.client.errors import NotRunningError
 from orbitmq.protocol.codes import LanguageCode, ResponseCode
 from orbitmq.protocol.command.command import Command
@@ -40,7 +40,8 @@ class AdminSession:
         """Make ready; connections are opened by the first request to a server."""
         if self._client is not None:
             raise NotRunningError("it is already running")
-        self._client = RemotingClient(tls=self.config.tls)
+        signer = None if self.config.sign is not None else signer_of(self.config.credentials)
+        self._client = RemotingClient(tls=self.config.tls, signer=signer)
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -67,8 +68,6 @@ class AdminSession:
         command = Command(code, ext_fields=_texts(fields or {}), body=body, language=LanguageCode.PYTHON)
         if self.config.sign is not None:
             self.config.sign(command)
-        elif self.config.access_key:
-            sign(command, self.config)
         limit = self.config.timeout if seconds is None else seconds
         try:
             async with self._room:

@@ -9,6 +9,7 @@ import re
 import socket
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from orbitmq.client.credentials import Credentials, CredentialsError, load_credentials
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.client.serialization.serializer import AUTO
 from orbitmq.platform.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock
@@ -51,6 +52,15 @@ class ClientConfig:
     trace_msg_batch_num: int = 10
     """Number of sends or handler calls in one trace message, up to 20."""
     tls: ClientTls | None = None
+    access_key: str = ""
+    """User who signs the requests. Without one the credentials of ``credentials_file`` or of the environment are
+    used: ``ORBITMQ_ACCESS_KEY`` and ``ORBITMQ_SECRET_KEY``, or ``ORBITMQ_CREDENTIALS_FILE``."""
+    secret_key: str = dataclasses.field(default="", repr=False)
+    security_token: str = dataclasses.field(default="", repr=False)
+    credentials_file: str = ""
+    """File with ``accessKey`` and ``secretKey``, which only its owner may read."""
+    credentials: Credentials | None = dataclasses.field(init=False)
+    """What the options above and the environment give."""
     middleware: Iterable[Any] = dataclasses.field(default=(), compare=False, repr=False)
     """Code around every send and every handler call, the first one outermost: see ``orbitmq.Middleware``."""
     serializer: Serializer = dataclasses.field(default=AUTO, compare=False, repr=False)
@@ -73,6 +83,13 @@ class ClientConfig:
             raise InvalidMessageError(f"trace_msg_batch_num must be 1 or more, not {self.trace_msg_batch_num}")
         if not self.namespace:
             object.__setattr__(self, "namespace", _namespace_in(self.name_servers))
+        try:
+            credentials = load_credentials(
+                self.access_key, self.secret_key, self.security_token, path=self.credentials_file
+            )
+        except CredentialsError as error:
+            raise InvalidMessageError(str(error)) from None
+        object.__setattr__(self, "credentials", credentials)
 
     @property
     def own_instance_name(self) -> str:
@@ -152,6 +169,10 @@ class ClientOptions(TypedDict, total=False):
     trace_topic: str
     trace_msg_batch_num: int
     tls: ClientTls | None
+    access_key: str
+    secret_key: str
+    security_token: str
+    credentials_file: str
     middleware: Iterable[Any]
     serializer: Serializer
     clock: Clock

@@ -11,6 +11,7 @@ from orbitmq.remoting.connection import Connection, Handler
 from orbitmq.remoting.endpoint import Endpoint
 from orbitmq.remoting.errors import ConnectError, ConnectionLostError, one_sentence
 from orbitmq.remoting.limits.connection_limits import Limits
+from orbitmq.remoting.signing_connection import SigningConnection
 from orbitmq.remoting.tls.transport import TlsTransport
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from orbitmq.protocol.command.command import Command
+    from orbitmq.remoting.endpoint import RequestSigner
     from orbitmq.remoting.server import RemotingServer
     from orbitmq.remoting.tls.context import ClientTls
 
@@ -37,13 +39,15 @@ class RemotingClient:
         connect_seconds: float = CONNECT_SECONDS,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection, Exception | None], None] | None = None,
+        signer: RequestSigner | None = None,
     ) -> None:
-        """``handlers`` are for requests that servers send. Raises TlsConfigError."""
+        """``handlers`` are for requests that servers send; ``signer`` signs the own ones. Raises TlsConfigError."""
         self._handlers = {int(code): handler for code, handler in (handlers or {}).items()}
         self._context: ssl.SSLContext | None = None if tls is None else tls.context()
         self._connect_seconds = connect_seconds
         self._on_close = on_close
         self._endpoint = Endpoint(limits or Limits(), on_open, self._on_connection_closed)
+        self._endpoint.signer = signer
         self._shared: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
@@ -85,7 +89,7 @@ class RemotingClient:
         """A new connection that is not shared. Raises ConnectError."""
         if self._endpoint.is_full():
             raise ConnectError(f"cannot connect to {address}: connection limit reached")
-        connection = Connection(self._endpoint, self._handlers, is_server=False)
+        connection = self._new_connection()
         try:
             host, port = host_and_port(address)
             async with asyncio.timeout(self._connect_seconds):
@@ -102,7 +106,7 @@ class RemotingClient:
         """A connection to a server of this process, which knows it by this address. Raises ConnectError."""
         if self._closed:
             raise ConnectionLostError("this client is closed")
-        connection = Connection(self._endpoint, self._handlers, is_server=False)
+        connection = self._new_connection()
         server.connect_in_process(connection, address)
         return connection
 
@@ -119,6 +123,10 @@ class RemotingClient:
                 connection.abort()
             await self._endpoint.empty(self._endpoint.limits.closing_seconds)
         self._endpoint.close()
+
+    def _new_connection(self) -> Connection:
+        connection_type = Connection if self._endpoint.signer is None else SigningConnection
+        return connection_type(self._endpoint, self._handlers, is_server=False)
 
     async def _share(self, address: str) -> Connection:
         connection = await self.connect(address)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orbitmq.platform.memory_budget import MemoryBudget
+    from orbitmq.protocol.command.command import Command
     from orbitmq.remoting.connection import Connection
     from orbitmq.remoting.interceptor import FrameInterceptor
     from orbitmq.remoting.limits.connection_limits import Limits
@@ -38,6 +39,16 @@ class Pending(Protocol):
         """It has not sent a byte."""
 
     def abort(self) -> None: ...
+
+
+class RequestSigner(Protocol):
+    """Adds the signature of a user to requests, before they are sent."""
+
+    def sign(self, command: Command, /) -> None: ...
+
+    def sign_frames(self, frames: bytes, /) -> bytes:
+        """Whole encoded frames, signed."""
+        ...
 
 
 class Endpoint:
@@ -69,6 +80,8 @@ class Endpoint:
         self._on_close = on_close
         self.observer: Callable[[Connection, bytes], None] | None = None
         """Sees deferred responses before they are sent, for metrics: the beginning of a frame, with its header."""
+        self.signer: RequestSigner | None = None
+        """Signs the requests of a client."""
         self._received: dict[FrameInterceptor, list[tuple[Connection, bytes]]] = {}
         self._unflushed: list[Connection] = []
         self._end_is_scheduled = False

@@ -1,4 +1,4 @@
-"""Configuration, errors, the signature, and the topology."""
+"""Configuration, errors, and the topology."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from orbitmq.admin import (
 from orbitmq.admin.cluster.topology import Topology
 from orbitmq.admin.errors import refusal
 from orbitmq.admin.group.offsets import ResetTo
-from orbitmq.admin.signature import sign
 from orbitmq.client.errors import NotRunningError
 from orbitmq.protocol.bodies import BrokerData, ClusterInfo
-from orbitmq.protocol.command.command import Command
 
 
 def test_errors_are_sentences_and_survive_pickling() -> None:
@@ -69,15 +67,6 @@ async def test_an_unreachable_name_server_is_named() -> None:
     async with AdminClient("127.0.0.1:1") as admin:
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1 does not respond"):
             await admin.clusters.all()
-
-
-def test_a_signature_covers_values_in_the_order_of_names_and_the_body() -> None:
-    config = AdminConfig(name_servers=("a:1",), access_key="RocketMQ", secret_key="12345678")
-    command = Command(17, ext_fields={"topic": "orders", "perm": "6"}, body=b"body")
-    sign(command, config)
-    # openssl dgst -sha1 -hmac 12345678 of "RocketMQ6ordersbody"
-    assert command.ext_fields["AccessKey"] == "RocketMQ"
-    assert command.ext_fields["Signature"] == "vFEYXQYXg/Bl5TPKp8r7BHne+K4="
 
 
 def test_the_secret_is_not_printed() -> None:

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import logging
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orbitmq.client.credentials import signer_of
 from orbitmq.client.errors import BrokerError, InvalidMessageError, NoNameServerError, NoRouteError, NotRunningError
 from orbitmq.client.instance import fork_guard
 from orbitmq.client.instance.broker_requests import broker_request_handlers
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
     from orbitmq.client.config import ClientConfig
+    from orbitmq.client.credentials import Credentials
     from orbitmq.client.instance.registrants import RegisteredConsumer, RegisteredProducer
     from orbitmq.remoting import Connection
 
@@ -35,7 +37,8 @@ log = logging.getLogger("orbitmq.client")
 FIRST_HEARTBEAT = 1.0
 """Seconds after the start. A producer or consumer that starts sends one at once as well."""
 
-_instances: dict[tuple[asyncio.AbstractEventLoop, tuple[str, ...], str], ClientInstance] = {}
+_Key: TypeAlias = "tuple[asyncio.AbstractEventLoop, tuple[str, ...], str, Credentials | None]"
+_instances: dict[_Key, ClientInstance] = {}
 
 
 class ClientInstance:
@@ -52,7 +55,13 @@ class ClientInstance:
         self.replies = PendingReplies(config.clock)
         self.broker_versions: dict[str, int] = {}
         """Protocol versions by address, from heartbeat responses."""
-        self.client = RemotingClient(broker_request_handlers(self), tls=config.tls, on_open=self._opened)
+        self._signer = signer_of(config.credentials)
+        self.client = RemotingClient(
+            broker_request_handlers(self),
+            tls=config.tls,
+            on_open=self._opened,
+            signer=self._signer,
+        )
         self._loop = asyncio.get_running_loop()
         self._forks = fork_guard.count
         self._thread = get_ident()
@@ -72,7 +81,7 @@ class ClientInstance:
     @classmethod
     def acquire(cls, config: ClientConfig, client_id: str) -> ClientInstance:
         """The instance for this client id on this loop. Callers ``release`` it."""
-        key = (asyncio.get_running_loop(), config.name_servers, client_id)
+        key = (asyncio.get_running_loop(), config.name_servers, client_id, config.credentials)
         for other in [other for other in _instances if other[0].is_closed()]:
             # Its users can no longer release it.
             del _instances[other]
@@ -89,7 +98,7 @@ class ClientInstance:
         if self._users > 0 or self._is_closed:
             return
         self._is_closed = True
-        _instances.pop((self._loop, self.config.name_servers, self.client_id), None)
+        _instances.pop((self._loop, self.config.name_servers, self.client_id, self.config.credentials), None)
         pending: list[asyncio.Task[Any]] = [*self._timers, *self._refreshing.values()]
         pending += [*self._first_heartbeats, *self._probes.values()]
         for task in pending:
@@ -308,6 +317,10 @@ class ClientInstance:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, address)
         return answer
+
+    def signed(self, request: bytes) -> bytes:
+        """An encoded request with the signature of the client's user, for sends without a response."""
+        return request if self._signer is None else self._signer.sign_frames(request)
 
     async def _call_or_abort(self, connection: Connection, command: Command) -> Command:
         """Call for requests that every live server responds to at once. A timeout closes the connection."""

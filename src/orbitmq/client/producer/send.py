@@ -265,7 +265,7 @@ class Sender:
                 connection = await self.connect(target, publish_info, self.time() + self.config.send_msg_timeout)
             context = self.before(outgoing, target, Communication.ONEWAY) if self.hooks else None
             request = outgoing.request(target, connection.next_opaque(), self.now_ms(), ONEWAY)
-            connection.send(request)
+            connection.send(self._instance.signed(request))
         except RemotingError as error:
             self.refresh_soon(publish_info.wire_topic)
             raise send_failure(publish_info.topic, [target.broker_name], 0, error) from error

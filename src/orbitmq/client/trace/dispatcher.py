@@ -47,6 +47,17 @@ INSTANCE_NAME = "PID_CLIENT_INNER_TRACE_PRODUCER"
 _numbers = itertools.count(1)
 
 
+def _credentials_of(config: ClientConfig) -> dict[str, str]:
+    found = config.credentials
+    if found is None:
+        return {}
+    return {
+        "access_key": found.access_key,
+        "secret_key": found.secret_key,
+        "security_token": found.security_token,
+    }
+
+
 class TraceProducer(Protocol):
     """The producer that sends traces. Handed in, because producers have a dispatcher themselves."""
 
@@ -86,6 +97,7 @@ class TraceDispatcher:
             send_msg_timeout=SEND_SECONDS,
             max_message_size=MAX_BYTES,
             tls=config.tls,
+            **_credentials_of(config),
             clock=config.clock,
             random=config.random,
         )

@@ -1,0 +1,15 @@
+"""Errors of access control. Their texts are the remarks that RocketMQ's brokers answer."""
+
+from __future__ import annotations
+
+
+class AccessError(Exception):
+    """A request is refused, with NO_PERMISSION."""
+
+
+class AuthenticationError(AccessError):
+    """The sender of a request is unknown, disabled, or did not sign it."""
+
+
+class AuthorizationError(AccessError):
+    """A user may not do what a request asks for."""
