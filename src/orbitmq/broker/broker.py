@@ -58,6 +58,7 @@ from orbitmq.broker.send.flush_waiters import FlushWaiters
 from orbitmq.broker.send.processor import SendRequests
 from orbitmq.broker.send.reply import ReplyRequests
 from orbitmq.broker.send.retry import SendBackRequests
+from orbitmq.broker.slave_sync.service import SlaveSync, slave_sync_of
 from orbitmq.broker.stats.admin import StatsRequests
 from orbitmq.broker.stats.counters import BrokerStats
 from orbitmq.broker.stats.runtime_info import RuntimeInfo
@@ -184,6 +185,8 @@ class Broker:
         self.flow.start()
         if self.role.runs_services:
             self.start_services()
+        if self.slave_sync is not None:
+            self.slave_sync.start()
         self.registration.start()
         for seconds, job in (
             (config.flush_consumer_offset_interval / 1000, self.offset_persistence.persist),
@@ -311,6 +314,10 @@ class Broker:
         self.pop.load()
         self.offset_persistence = OffsetPersistence(self.runtime, self.offsets, lambda: self.pop.checkpoint_end)
         self.deferred = DeferredServices(self.schedule, self.timer, self.transactions)
+        self.slave_sync: SlaveSync | None = None
+        if self.role.is_slave:
+            self.slave_sync = slave_sync_of(self.runtime, self.metadata, self.deferred, self.pop.assignments)
+            self.slave_sync.load()
         self.runtime_info = RuntimeInfo(
             self.settings, store, self.stats, self.schedule, self.timer, self.flow, clock
         )
@@ -480,8 +487,11 @@ class Broker:
             await asyncio.wait([self._preparing])
         await self._server.stop(DRAIN_SECONDS)
         await self.registration.stop()
+        if self.slave_sync is not None:
+            await self.slave_sync.stop()
         await self.schedule.stop()
-        await self.checks.stop()
+        if self.role.runs_services:
+            await self.checks.stop()
         await self.offset_persistence.stop()
         await self.pop.stop()
         if self.timer is not None:

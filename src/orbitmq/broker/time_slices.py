@@ -44,6 +44,13 @@ async def decoded(shape: type[BodyT], data: bytes) -> BodyT:
     return shape.decode(data) if len(data) <= SMALL_BODY else await in_thread(lambda: shape.decode(data))
 
 
-async def encoded(body: Body, entries: int) -> bytes:
-    """The bytes of a body, encoded by a thread if it has many entries. Its tables must not change meanwhile."""
-    return body.encode() if entries <= SMALL_TABLE else await in_thread(body.encode)
+async def encoded(body: Body, entries: int, *, standard_json: bool = False) -> bytes:
+    """The bytes of a body, encoded by a thread if it has many entries. Its tables must not change meanwhile.
+
+    ``standard_json`` puts numeric keys in quotes.
+    """
+
+    def encode() -> bytes:
+        return body.encode(browser_compatible=standard_json)
+
+    return encode() if entries <= SMALL_TABLE else await in_thread(encode)

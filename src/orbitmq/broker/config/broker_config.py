@@ -69,6 +69,12 @@ class BrokerConfig(LimitSettings):
     compatible_with_old_name_srv: bool = True
     enable_controller_mode: bool = False
 
+    # A slave's copies of the tables of its master
+    slave_metadata_check_period: Int64 = setting(3000, optional=True)
+    """Between two comparisons with the master's tables; RocketMQ's slaves follow the timer's progress so often."""
+    slave_metadata_full_period: Int64 = setting(60_000, optional=True)
+    """Between two full copies of what has no version or is large; RocketMQ's slaves copy all tables so often."""
+
     # Clients
     channel_expired_timeout: Int64 = 120_000
     subscription_expired_timeout: Int64 = 600_000

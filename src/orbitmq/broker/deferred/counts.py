@@ -76,6 +76,12 @@ class DeferredCounts(Generic[T]):
         """The counts of all topics."""
         return {topic: metric.count for topic, metric in self._counts.items()}
 
+    def follow(self, table: T) -> None:
+        """Take over the counts of the master."""
+        if table.data_version != self._version or self._changes:
+            self._counts = dict(self._counts_in(table))
+            self._version, self._changes, self._changed = table.data_version, 0, True
+
     def persist(self) -> None:
         """Write the file if the counts have changed since the last call."""
         if self._changed:

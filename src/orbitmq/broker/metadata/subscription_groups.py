@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from orbitmq.broker.config.broker_config import BrokerConfig
     from orbitmq.broker.config.persistence import ConfigWriter
+    from orbitmq.protocol.bodies import DataVersion
     from orbitmq.store import Clock
 
 log = logging.getLogger("orbitmq.broker")
@@ -176,6 +177,16 @@ class GroupTable:
             if not topics:
                 del self.forbidden_table[group]
         self._next_version()
+        self.persist()
+
+    # Copies on slaves
+
+    def follow_version(self, version: DataVersion, forbidden: dict[str, dict[str, int]]) -> None:
+        """Take over the data version and the forbidden topics of the master, of whose table this is a copy now."""
+        self.forbidden_table.clear()
+        self.forbidden_table.update(forbidden)
+        self.data_version = version
+        self._route_epoch.advance()
         self.persist()
 
     def _next_version(self) -> None:

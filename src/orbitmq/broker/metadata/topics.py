@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from orbitmq.broker.config.broker_config import BrokerConfig
     from orbitmq.broker.config.persistence import ConfigWriter
+    from orbitmq.protocol.bodies import DataVersion
     from orbitmq.store import Clock
 
 MAX_TOPICS = 50_000
@@ -347,6 +348,12 @@ class TopicTable:
         """Bump the data version without a changed topic, so that name servers accept the next registration as
         new."""
         self._next_version()
+        self.persist()
+
+    def follow_version(self, version: DataVersion) -> None:
+        """Take over the data version of the master, of whose table this is a copy now."""
+        self.data_version = version
+        self.route_epoch.advance()
         self.persist()
 
     def _next_version(self) -> None:

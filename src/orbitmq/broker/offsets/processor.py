@@ -16,6 +16,7 @@ from orbitmq.protocol.command.fast_decode import query_offset_fields, update_off
 from orbitmq.protocol.command.fields import INT64_MAX
 from orbitmq.protocol.command.frame import FRAME_PREFIX
 from orbitmq.protocol.command.header import EXT_FIELDS, FLAG, OPAQUE
+from orbitmq.protocol.command.request_fields import ONLY_FORWARD
 from orbitmq.protocol.message.flags import ONEWAY, RESPONSE
 from orbitmq.protocol.versions import CURRENT_VERSION
 from orbitmq.remoting.error_responses import remark_response
@@ -108,6 +109,8 @@ class OffsetRequests:
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}] consumer:[{connection.remote_address}]"
             )
             return remark_response(header, serialize_type, ResponseCode.INVALID_PARAMETER, remark)
+        if ONLY_FORWARD in header[EXT_FIELDS] and offset <= self._offsets.query(group, topic, queue_id):
+            return b"" if header[FLAG] & ONEWAY else encode_committed_answer(serialize_type, header[OPAQUE])
         problem = self._offsets.problem(group, topic, queue_id, connection.remote_address)
         if problem is not None:
             return remark_response(header, serialize_type, ResponseCode.SYSTEM_ERROR, problem)
@@ -160,9 +163,14 @@ class OffsetRequests:
     # Offsets of many groups
 
     async def all_offsets(self, request: Command, _: Connection) -> Command:
-        """The whole table, for slaves and exports."""
+        """The whole table, for slaves and exports.
+
+        In standard JSON, other than RocketMQ's own: slaves of RocketMQ 5.5 fail to skip ``pullOffsetTable`` if its
+        queue ids are not quoted, and stop copying offsets.
+        """
         body = await self._offsets.copy()
-        return request.response(ResponseCode.SUCCESS, body=await encoded(body, len(self._offsets)))
+        data = await encoded(body, len(self._offsets), standard_json=True)
+        return request.response(ResponseCode.SUCCESS, body=data)
 
     async def corrections(self, request: Command, _: Connection) -> Command:
         """The smallest offset of all groups by queue; the largest number where the group to compare is behind it.

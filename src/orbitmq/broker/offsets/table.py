@@ -65,6 +65,8 @@ class OffsetTable:
         self._changed = False
         self.pending_resets: Offsets = {}
         """Offsets that were reset and not pulled from yet. Usually empty, and then false."""
+        self.unsent: Offsets | None = None
+        """On a slave, commits of clients that the master does not have yet."""
         self.data_version = first_version(clock)
 
     def __len__(self) -> int:
@@ -135,6 +137,8 @@ class OffsetTable:
                 )
             offsets[queue_id] = offset
             self._changed = True
+            if self.unsent is not None and client:
+                self.unsent.setdefault(key, {})[queue_id] = offset
         self._commits += 1
         if self._commits >= self._version_step:
             self._next_version()
@@ -233,6 +237,27 @@ class OffsetTable:
             self._drop(f"{topic}@{group}")
         self._remove([key for key in self._pulled.keys() | self.pending_resets if _split(key)[0] == topic])
 
+    # Copies on slaves
+
+    def adopt(self, key: str, offsets: dict[int, int]) -> None:
+        """Replace the committed offsets of a topic and group, ``topic@group``, by those of the master."""
+        before = self._offsets.get(key)
+        if before == offsets or not (before or offsets):
+            return
+        self._uncount(key, len(before or ()))
+        self._add(key, *_split(key)).update(offsets)
+        self._count += len(offsets)
+        self._shares.add(self._client_of.get(key, ""), len(offsets))
+        self._changed = True
+
+    def forget(self, key: str) -> None:
+        """Remove the offsets of a topic and group that the master no longer has."""
+        topic, group = _split(key)
+        if group in self._groups.get(topic, ()):
+            _discard(self._groups, topic, group)
+            _discard(self._topics, group, topic)
+        self._remove([key])
+
     # Persistence
 
     def load(self) -> None:
@@ -305,6 +330,8 @@ class OffsetTable:
         self._changed = True
 
     def _drop(self, key: str) -> None:
+        if self.unsent is not None:
+            self.unsent.pop(key, None)
         count = len(self._offsets.pop(key, ())) + len(self._pulled.pop(key, ()))
         self._uncount(key, count)
 

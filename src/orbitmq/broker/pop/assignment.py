@@ -115,6 +115,12 @@ class PopAssignments:
         self._modes.setdefault(request_mode.topic, {})[request_mode.consumer_group] = request_mode
         self._writer.mark(MESSAGE_REQUEST_MODES, self._wrapped, is_copy=True)
 
+    def follow(self, modes: MessageRequestModeSerializeWrapper) -> None:
+        """Take over the modes of the master."""
+        if modes.message_request_mode_map != self._modes:
+            self._modes = modes.message_request_mode_map
+            self._writer.mark(MESSAGE_REQUEST_MODES, self._wrapped, is_copy=True)
+
     async def all_modes(self, request: Command, _: Connection) -> Command:
         """The handler of GET_ALL_MESSAGE_REQUEST_MODE, for slaves."""
         modes = self._wrapped()

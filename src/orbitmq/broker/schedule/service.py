@@ -137,6 +137,15 @@ class ScheduleService:
         self._persisted = dict(self.offsets)
         self._is_loaded = True
 
+    async def follow(self, table: DelayOffsetSerializeWrapper) -> None:
+        """Take over the delivery offsets of the master; all messages that they count as delivered are here."""
+        self.offsets = dict(table.offset_table)
+        for level in self.levels.values():
+            level.offset = self.offsets.get(level.number, 0)
+        if table.data_version is not None:
+            self.data_version = table.data_version
+        await self._persist()
+
     def start(self) -> None:
         """Start delivering, with messages that came due while the broker was down."""
         assert self._is_loaded, "without its offsets it would deliver everything again"

@@ -114,6 +114,8 @@ class TimerService:
         self._in_part: dict[int, int] = {}
         """Partially delivered slots by time, with the positions up to which they were delivered: the one at
         ``read_time_ms``, and others if the clock was set back meanwhile."""
+        self._master: TimerCheckpoint | None = None
+        """On a slave, how far the timer of the master has come."""
         self._is_changed = False
         self._warning = RepeatedWarning()
         self._last_save_ms = self._last_clean_ms = clock.now_ms()
@@ -251,7 +253,12 @@ class TimerService:
         return 0 if message is None else message.queue_offset + 1
 
     def start(self) -> None:
-        """Start delivering, with messages that came due while the broker was down."""
+        """Start delivering, with messages that came due while the broker was down, or its master."""
+        if self._master is not None:
+            self._master = None
+            queue = self._queue()
+            self._enter_for, self._enter_first = self._now(), 0 if queue is None else queue.next_offset
+            self.waiting = self.files.wheel.waiting(self.read_time_ms)
         self._loop.start()
 
     async def stop(self) -> None:
@@ -270,6 +277,31 @@ class TimerService:
         finally:
             self._sample_and_save()
 
+    # Slaves
+
+    def follow(self, master: TimerCheckpoint) -> None:
+        """Follow the timer of the master: enter what it has entered, and pass over what it has delivered.
+
+        This slave has all messages that the checkpoint counts as delivered.
+        """
+        self._master = master
+        self.read_time_ms = master.read_time_ms // self._precision_ms * self._precision_ms
+        self._due = None
+        self._in_part.clear()
+        self._is_changed = True
+        self._loop.start()
+
+    def _follow_slice(self, master: TimerCheckpoint) -> int:
+        now = self._clock.now_ms()
+        self.write_time_ms = self._now()
+        try:
+            is_done = self._enter_new(master.master_queue_offset)
+            self._warning.clear()
+        except (StoreError, OSError) as error:
+            self._warning.log(f"timer: entering failed, will retry in {RETRY_MS} ms: {error}", error)
+            return now + RETRY_MS
+        return now + self._precision_ms if is_done else now
+
     def _sample_and_save(self) -> None:
         now = self._clock.now_ms()
         self.rates.sample(now)
@@ -284,6 +316,8 @@ class TimerService:
     def run_slice(self) -> int:
         """Enter new messages and deliver due ones, up to the limits of a slice; returns the time of the next
         slice."""
+        if self._master is not None:
+            return self._follow_slice(self._master)
         now = self._clock.now_ms()
         self.write_time_ms = self._now()
         queue = self._queue()
@@ -320,16 +354,19 @@ class TimerService:
 
     # Entering
 
-    def _enter_new(self) -> bool:
-        """Enter messages of the timer queue; False if there are more."""
+    def _enter_new(self, end: int | None = None) -> bool:
+        """Enter messages of the timer queue, up to ``end``; False if there are more."""
         queue = self._queue()
         if queue is None or self._config.timer_stop_enqueue:
             return True
         if not queue.min_offset <= self.queue_offset <= queue.end:
             self.queue_offset = queue.min_offset  # the oldest messages have expired, or the queue was recreated
+        end = queue.end if end is None else min(end, queue.end)
+        if self.queue_offset >= end:
+            return True
         entered: dict[str, list[int]] = {}
         try:
-            units = queue.read(self.queue_offset, SLICE_RECORDS)
+            units = queue.read(self.queue_offset, min(SLICE_RECORDS, end - self.queue_offset))
             if not units and self.queue_offset < queue.end:
                 raise StoreError(f"unit {self.queue_offset} of {queue.directory} cannot be read")
             for physical, size, _ in UNIT.iter_unpack(units):
@@ -338,8 +375,10 @@ class TimerService:
                 self.queue_offset += 1
                 self._is_changed = True
         finally:
-            self.counts.add_all(entered)
-        return self.queue_offset >= queue.end
+            # A slave takes the counts over from its master.
+            if self._master is None:
+                self.counts.add_all(entered)
+        return self.queue_offset >= end
 
     def _enter_or_skip(self, physical: int, size: int, entered: dict[str, list[int]]) -> None:
         """Enter a message, or skip it if that is impossible. Raises StoreError if it has to be retried."""
@@ -361,7 +400,10 @@ class TimerService:
         due, topic, is_recall = deferral
         self.rates.entered += 1
         now = self.write_time_ms
-        if due < now and (due < self.read_time_ms or (due == self.read_time_ms and self._due is not None)):
+        if self._master is not None:
+            # When the master entered it: a message that is rolling must get about the same slot here.
+            now = (self._store.reader.store_timestamp(physical) or now) // self._precision_ms * self._precision_ms
+        elif due < now and (due < self.read_time_ms or (due == self.read_time_ms and self._due is not None)):
             self._deliver_at_once(physical)
             return
         magic = DEFAULT
@@ -371,6 +413,8 @@ class TimerService:
             slot_time = rolling_slot(due, now, self._roll_slots, self._precision_ms)
         if is_recall:
             magic |= DELETE
+        if self._master is not None and slot_time < self.read_time_ms:
+            return  # the master has delivered it
         if slot_time < self.read_time_ms:
             self.counts.add_all(entered)  # the recount reads them from the timer log
             # Back to the present at once: the next message may be for an earlier slot than this one.

@@ -38,6 +38,10 @@ IN_BULK = "orbitmqInBulk"
 """A field of pulls that RocketMQ does not know, and passes over: of OrbitMQ's brokers its sender gets as many
 messages as it asks for, and not the 32, or 8 of those not in memory, that are right for consumers."""
 
+ONLY_FORWARD = "orbitmqOnlyForward"
+"""A field of UPDATE_CONSUMER_OFFSET that RocketMQ does not know, and passes over: an OrbitMQ broker ignores the
+commit if it would move the group back. Slaves send it with commits of consumers while the master was away."""
+
 _TOPIC = (
     "topic:s! defaultTopic:s! readQueueNums:i! writeQueueNums:i! perm:i! topicFilterType:s! "
     "topicSysFlag:i order:b=false attributes:s force:b=false +topic"

@@ -52,6 +52,13 @@ class TimerCheckpoint:
         values = _SHARED.unpack_from(data) + _OWN.unpack_from(data, _SHARED.size)
         return cls(*(max(value, 0) for value in values))
 
+    @classmethod
+    def decode(cls, data: bytes) -> TimerCheckpoint:
+        """The progress that a master sent. Raises ValueError."""
+        if len(data) < _SHARED.size:
+            raise ValueError(f"{len(data)} bytes instead of {_SHARED.size}")
+        return cls(*(max(value, 0) for value in _SHARED.unpack_from(data)))
+
     def encode(self) -> bytes:
         """RocketMQ's part of the file, which is also sent to slaves."""
         return _SHARED.pack(
