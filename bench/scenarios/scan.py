@@ -10,7 +10,7 @@ from bench.figures import figure
 from bench.machine import GIB, MIB
 from bench.messages import body, fill, open_store, store_root
 from bench.rounds import Stopwatch, take_turns
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.store.commitlog.column_scanner import Chunk, scan_log
 from orbitmq.store.commitlog.read_only import ReadOnlyLog
 from orbitmq.store.commitlog.scanner import Seen, walk

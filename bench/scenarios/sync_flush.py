@@ -11,7 +11,8 @@ from bench.figures import figure
 from bench.machine import GIB
 from bench.messages import BORN_HOST, QUEUES, TOPIC, body, many_properties, open_store
 from bench.rounds import Stopwatch, Timing
-from orbitmq.platform.disk import LocalDisk, LocalMappedFile
+from orbitmq.platform.local_disk import LocalDisk
+from orbitmq.platform.local_mapped_file import LocalMappedFile
 from orbitmq.store import StoredMessage
 from orbitmq.store.background.service import StoreService
 from orbitmq.store.config import FlushDiskType

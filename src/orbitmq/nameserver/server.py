@@ -14,7 +14,7 @@ from orbitmq.nameserver.notifications import Notifications
 from orbitmq.nameserver.route_answers import RouteAnswers
 from orbitmq.nameserver.route_table import RouteTable
 from orbitmq.nameserver.topic_requests import TopicRequests
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.platform.loop_slices import in_slices
 from orbitmq.platform.memory_budget import budget_of
 from orbitmq.platform.threads import in_thread

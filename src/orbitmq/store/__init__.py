@@ -6,7 +6,8 @@ to do belong to the broker; the layout of a single record to ``orbitmq.protocol`
 """
 
 from orbitmq.platform.clock import Clock, SystemClock
-from orbitmq.platform.disk import Disk, LocalDisk
+from orbitmq.platform.disk import Disk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.platform.settings import ConfigError, parse_conf
 from orbitmq.store.append.appender import Appended
 from orbitmq.store.append.stored_message import StoredMessage

@@ -11,7 +11,8 @@ import os
 from typing import TYPE_CHECKING, Self
 
 from orbitmq.platform.clock import SystemClock
-from orbitmq.platform.disk import LocalDisk, machine_memory
+from orbitmq.platform.local_disk import LocalDisk
+from orbitmq.platform.local_mapped_file import machine_memory
 from orbitmq.protocol.hosts import host_bytes
 from orbitmq.protocol.message.message_id import encode_offset_id
 from orbitmq.store.append.appender import Appender

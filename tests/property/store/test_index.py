@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.protocol.java import index_hashes
 from orbitmq.store.index import index_file
 from orbitmq.store.index.format import HEADER_SIZE, IndexHeader, file_size

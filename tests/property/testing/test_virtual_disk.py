@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orbitmq.platform.disk import Disk, LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.testing import MemoryDisk, PowerCut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from orbitmq.platform.disk import Disk
 
 PAGE = 1024
 SECTOR = 512

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from orbitmq.platform.disk import LocalDisk, LocalMappedFile
+from orbitmq.platform.local_disk import LocalDisk
+from orbitmq.platform.local_mapped_file import LocalMappedFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,8 @@ import collections
 import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from orbitmq.platform.disk import LocalDisk, LocalMappedFile
+from orbitmq.platform.local_disk import LocalDisk
+from orbitmq.platform.local_mapped_file import LocalMappedFile
 from orbitmq.testing import MemoryDisk
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orbitmq.platform import disk as disk_module
+from orbitmq.platform import local_disk as disk_module
 from orbitmq.store import DiskFaultError, LocalDisk, StoredMessage, StoreError
 from orbitmq.store.background import time_slicing as pace_module
 from orbitmq.store.background.time_slicing import (

@@ -10,7 +10,7 @@ import pytest
 
 from orbitmq import native
 from orbitmq.native.python import madvise
-from orbitmq.platform.disk import LocalMappedFile
+from orbitmq.platform.local_mapped_file import LocalMappedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orbitmq.platform.disk import Disk, LocalDisk, MappedFile, Space
+from orbitmq.platform.disk import Disk, MappedFile, Space
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.testing import MemoryDisk
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.store import DiskFaultError
 from support.paths import PROJECT
 from support.store.stores import offsets_of, open_small, read_all, send

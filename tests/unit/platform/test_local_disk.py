@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orbitmq.platform.disk import SYNCFS_FROM, LocalDisk
+from orbitmq.platform.local_disk import SYNCFS_FROM, LocalDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +107,7 @@ def test_a_lock_excludes_another_process(tmp_path: pathlib.Path) -> None:
     path = str(tmp_path / "lock")
     script = (
         "import sys\n"
-        "from orbitmq.platform.disk import LocalDisk\n"
+        "from orbitmq.platform.local_disk import LocalDisk\n"
         "try:\n"
         "    LocalDisk().lock(sys.argv[1])\n"
         "except BlockingIOError:\n"

@@ -137,8 +137,8 @@ class LocalOffsets(_OffsetTable):
     def __init__(self, directory: str, client_id: str, group: str, disk: Disk | None = None) -> None:
         """``directory`` is the one for all clients; empty for ``.rocketmq_offsets`` in the home directory."""
         # Lazy: only broadcasting consumers need a disk.
-        from orbitmq.platform.disk import LocalDisk  # noqa: PLC0415
         from orbitmq.platform.json_files import ConfigFile  # noqa: PLC0415
+        from orbitmq.platform.local_disk import LocalDisk  # noqa: PLC0415
 
         super().__init__()
         root = directory or os.path.join(os.path.expanduser("~"), ".rocketmq_offsets")

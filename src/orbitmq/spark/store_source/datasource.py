@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.platform.settings import ConfigError
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import SYNC_BROKER_MEMBER_PREFIX

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.spark.errors import DataLossError, SparkSourceError
 from orbitmq.spark.records.records import Records, are_batches, taken_apart

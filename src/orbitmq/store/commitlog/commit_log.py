@@ -10,7 +10,7 @@ import errno
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
-from orbitmq.platform.disk import LARGE_PAGE
+from orbitmq.platform.local_mapped_file import LARGE_PAGE
 from orbitmq.protocol.message.crc import MASK, crc32
 from orbitmq.protocol.message.flags import BORN_HOST_V6, STORE_HOST_V6
 from orbitmq.protocol.message.record import (

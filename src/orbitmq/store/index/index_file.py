@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from orbitmq import native
-from orbitmq.platform.disk import LARGE_PAGE
+from orbitmq.platform.local_mapped_file import LARGE_PAGE
 from orbitmq.store.index.arrays import IndexArrays
 from orbitmq.store.index.entries import as_column, put_entries
 from orbitmq.store.index.format import (

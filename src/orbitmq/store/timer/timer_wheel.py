@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.lazy_import import lazy_module
-from orbitmq.platform.disk import blank_memory
+from orbitmq.platform.local_mapped_file import blank_memory
 from orbitmq.store.consumequeue.unit_file import write_fully
 from orbitmq.store.errors import StoreDamagedError
 

@@ -10,7 +10,7 @@ import errno
 import functools
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.testing.simulation.disk import MemoryDisk, PowerCut
 
 if TYPE_CHECKING:

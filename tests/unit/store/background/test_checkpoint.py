@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.store.background.checkpoint import FILE_SIZE, LATEST_TIMESTAMP, Checkpoint
 from orbitmq.store.errors import DiskFaultError, FlushFailedError
 from support.store import golden

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from orbitmq.platform.clock import SystemClock
-from orbitmq.platform.disk import LARGE_PAGE, LocalDisk, LocalMappedFile
+from orbitmq.platform.local_disk import LocalDisk
+from orbitmq.platform.local_mapped_file import LARGE_PAGE, LocalMappedFile
 from orbitmq.protocol.java import index_hash
 from orbitmq.store.background.checkpoint import Checkpoint
 from orbitmq.store.errors import StoreDamagedError

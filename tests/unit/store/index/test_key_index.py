@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orbitmq.platform.disk import LocalDisk, LocalMappedFile
+from orbitmq.platform.local_disk import LocalDisk
+from orbitmq.platform.local_mapped_file import LocalMappedFile
 from orbitmq.protocol.java import index_hash
 from orbitmq.store.errors import DiskFaultError, FlushFailedError, StoreDamagedError
 from orbitmq.store.index.format import file_size

@@ -14,7 +14,7 @@ from orbitmq.client.consumer.start_offset import QUEUE_SECONDS
 from orbitmq.client.errors import BrokerError, NoRouteError
 from orbitmq.client.instance.routes import MASTER
 from orbitmq.client.query.queue_offsets import together
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.platform.settings import ConfigError
 from orbitmq.protocol.bodies import GroupList, MessageQueue, TopicConfigAndQueueMapping, TopicList
 from orbitmq.protocol.codes import RequestCode, ResponseCode

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.protocol.message import property_names as names
 from orbitmq.protocol.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.protocol.message.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from orbitmq.spark.pipelines.rebuild.log_chunks import ChunkResult, LogChunk
 from orbitmq.spark.pipelines.rebuild.shuffle_files import EntryColumns, UnitColumns, write_entries, write_units

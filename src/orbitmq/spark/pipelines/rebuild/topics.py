@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.protocol.java import decode_utf8
 from orbitmq.store.consumequeue.batch_consume_queue import BatchConsumeQueue
 from orbitmq.store.consumequeue.consume_queue import ConsumeQueue

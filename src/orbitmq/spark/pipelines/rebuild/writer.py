@@ -13,7 +13,7 @@ import shutil
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from orbitmq.platform.disk import LocalDisk
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.spark.pipelines.rebuild.shuffle_files import Entries, read_entries, read_queue_offsets, read_units
 from orbitmq.store.consumequeue.batch_consume_queue import FILLER as BATCH_FILLER
 from orbitmq.store.consumequeue.batch_consume_queue import UNIT as BATCH_UNIT
