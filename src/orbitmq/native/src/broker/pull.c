@@ -4,9 +4,11 @@
 #include "base/results.h"
 #include "broker/deferral.h"
 #include "protocol/remoting_header.h"
+#include "store/append.h"
 #include "store/gather_records.h"
 #include "store/queue_state.h"
 #include "store/record_check.h"
+#include "store/reput.h"
 #include <time.h>
 
 #define PULL_MESSAGE 11
@@ -178,7 +180,16 @@ static int put_pull_head(PullServer *self, const Pull *pull, const PullResponseF
     return 0;
 }
 
-/* 1 if records written by an earlier process are whole and of this topic. */
+/* 1 if a unit has the tags code of its record. Others are repaired by the Python path, which also compares codes that lead
+ * to a unit of the queue's extension, and hashes tags that are not ASCII. */
+static int has_tags_code(const RecordView *record, const uint8_t *unit) {
+    ParsedProperties parsed;
+    Slice delay;
+    find_indexed_properties(record->properties, &parsed, &delay);
+    return is_ascii(parsed.tags.at, parsed.tags.size) && tags_code(&parsed) == (int64_t)get64(unit + 12);
+}
+
+/* 1 if records written by an earlier process are whole, of this topic, and have the tags codes of their units. */
 static int are_whole(const Pull *pull, const uint8_t *units, const Gathered *found, int64_t base, const LogWindow *log_window,
                      const Py_buffer *log, int is_light) {
     Slice topic = pull->fields[PULL_TOPIC];
@@ -188,7 +199,8 @@ static int are_whole(const Pull *pull, const uint8_t *units, const Gathered *fou
         RecordView view;
         if (at < 0 || at >= log->len || !view_record((uint8_t *)log->buf + at, log->len - at, offset, 1, &view) ||
             view.size != get32(units + n * UNIT_SIZE + 8) ||
-            (!is_light && (view.topic.size != topic.size || memcmp(view.topic.at, topic.at, topic.size) != 0)))
+            (!is_light && (view.topic.size != topic.size || memcmp(view.topic.at, topic.at, topic.size) != 0 ||
+                           !has_tags_code(&view, units + n * UNIT_SIZE))))
             return 0;
     }
     return 1;

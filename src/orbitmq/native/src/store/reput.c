@@ -18,8 +18,8 @@ typedef struct {
     PyObject *avoided; /* records with this in their properties go to more than one queue; None: there are none */
 } LogReplayer;
 
-/* Properties that the index needs, the last of each name; 0 if one is not ASCII. */
-static int read_indexed_properties(Slice properties, ParsedProperties *parsed, Slice *delay) {
+/* Find the properties that the index needs, the last of each name. */
+static void find_indexed_properties(Slice properties, ParsedProperties *parsed, Slice *delay) {
     const uint8_t *item = properties.at, *end = item + properties.size;
     memset(parsed, 0, sizeof *parsed);
     *delay = (Slice){NULL, 0};
@@ -42,6 +42,11 @@ static int read_indexed_properties(Slice properties, ParsedProperties *parsed, S
         if (which != NULL) *which = (Slice){item + name, size - name};
         item = stop + 1;
     }
+}
+
+/* The same; 0 if one is not ASCII. */
+static int read_indexed_properties(Slice properties, ParsedProperties *parsed, Slice *delay) {
+    find_indexed_properties(properties, parsed, delay);
     return is_ascii(parsed->unique_key.at, parsed->unique_key.size) && is_ascii(parsed->keys.at, parsed->keys.size) &&
            is_ascii(parsed->tags.at, parsed->tags.size);
 }
