@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 WHOLE_RINGS = ("conformance",)
 ALARM_INTERVAL_SECONDS = 20
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell starts jobs in the background. Programs that tests interrupt would ignore it too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 __all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary"]  # hooks of support.flaky
 
 

@@ -15,13 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
-PATIENT = {"waitTimeMillsInSendQueue": "60000", "osPageCacheBusyTimeOutMills": "60000"}
-"""A busy machine makes brokers refuse sends that waited."""
-
-
 @pytest.fixture
 async def pair() -> AsyncIterator[LocalCluster]:
-    async with LocalCluster(brokers=2, settings=PATIENT) as running:
+    async with LocalCluster(brokers=2) as running:
         yield running
 
 
