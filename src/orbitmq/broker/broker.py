@@ -30,8 +30,12 @@ from orbitmq.broker.events.watch import EventWatch
 from orbitmq.broker.fast_path.dispatcher import FastPath
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.fast_path.pull import PullFastPath
+from orbitmq.broker.ha.master import ReplicationMaster
+from orbitmq.broker.ha.master_check import MasterCheck
 from orbitmq.broker.ha.role import ReplicaRole
+from orbitmq.broker.ha.slave import ReplicationSlave
 from orbitmq.broker.ha.slave_refusals import guarded
+from orbitmq.broker.ha.status import HaStatusRequests
 from orbitmq.broker.metadata.attributes import BATCH_QUEUES, QUEUE_TYPE
 from orbitmq.broker.metadata.group_admin import GroupRequests
 from orbitmq.broker.metadata.lost_tables import TableStates, report_lost_tables
@@ -82,6 +86,7 @@ from orbitmq.store import LocalDisk, MessageStore, StoreError, SystemClock
 from orbitmq.store.append.appender import REPLICA
 from orbitmq.store.background.service import StoreService
 from orbitmq.store.config_tables import TOPICS
+from orbitmq.store.replication.settings import BrokerRole
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -99,6 +104,9 @@ log = logging.getLogger("orbitmq.broker")
 
 VIP_DISTANCE = 2
 """The VIP port is the main port minus this; clients compute it."""
+
+HA_DISTANCE = 1
+"""The port for slaves is the main port plus this unless ``haListenPort`` is set."""
 
 MAIN_PORT_ONLY = frozenset(
     {
@@ -181,6 +189,7 @@ class Broker:
         except BaseException:
             await self.service.stop()
             raise
+        await self._start_replication()
         self.journal.record(EventKind.BROKER_START, config.broker_name, f"listening on port {self.port}")
         self.flow.start()
         if self.role.runs_services:
@@ -202,6 +211,21 @@ class Broker:
         if config.enable_property_filter:
             # In a thread: on the event loop the first SQL92 expression would delay all responses.
             self._preparing = asyncio.create_task(in_thread(prepare))
+
+    async def _start_replication(self) -> None:
+        config, store = self.settings.broker, self.settings.store
+        if self.slave is not None:
+            self.slave.start()
+            return
+        try:
+            await self.replication.start(config.bind_address, store.ha_listen_port)
+        except ListenError as error:
+            if self.settings.names_ha_port or store.broker_role is BrokerRole.SYNC_MASTER:
+                assert self._server is not None
+                await self._server.stop(0)
+                await self.service.stop()
+                raise
+            log.warning("ha: %s; this broker goes on without slaves", error)
 
     def start_services(self) -> None:
         """Start the services that append messages. Not on a slave: its log has the bytes of its master's."""
@@ -254,6 +278,7 @@ class Broker:
         recovered = recover_topics(self.topics, self.store, is_table_lost=states.is_lost(TOPICS))
         report_lost_tables(states, recovered, self.store)
         archived = self.service.retention.archived
+        self.service.retention.held_from = lambda: self.replication.oldest_needed
         archived.committed, archived.is_own = self.offsets.query, self.topics.is_system_topic
 
     def _run_blocking(self, work: Callable[[], T]) -> Awaitable[T]:
@@ -274,7 +299,10 @@ class Broker:
             route_epoch=self.route_epoch,
         )
         self.stats.on_refused = self.events.refused
-        self.flush_waiters = FlushWaiters(self.service, store.config.sync_flush_timeout, self.stats.waits.flush)
+        self.replication = ReplicationMaster(config, store, self.service, self.journal)
+        self.flush_waiters = FlushWaiters(
+            self.service, store.config.sync_flush_timeout, self.stats.waits.flush, self.replication
+        )
         self.runtime = BrokerRuntime(
             config,
             store,
@@ -299,6 +327,8 @@ class Broker:
             )
             self.timer.load()
         self.flow = SendFlow(config, store, clock, self.stats.waits.event_loop)
+        self.flow.shortage = lambda: self.replication.is_short
+        self.replication.on_change = lambda: self.flow.update(self.flow.lag_ms)
         self.events.attach(self.metadata, self.flow, self.service)
         self.registration = Registration(
             config,
@@ -308,6 +338,11 @@ class Broker:
             on_master=self.role.found_master,
         )
         self.topics.on_change = self._topics_changed
+        self.slave: ReplicationSlave | None = None
+        if self.role.is_slave:
+            self.slave = ReplicationSlave(
+                self.role, self.service, self.journal, self.registration.register_soon, MasterCheck(store)
+            )
         self.cold_pulls = ColdPulls(store.reader.cold, self._run_blocking)
         self.pulls = PullRequests(self.runtime, self.metadata, self.clients, self.cold_pulls)
         self.pop = PopService(self.runtime, self.metadata, self.clients, self.registration, self.timer)
@@ -321,6 +356,8 @@ class Broker:
         self.runtime_info = RuntimeInfo(
             self.settings, store, self.stats, self.schedule, self.timer, self.flow, clock
         )
+        self.ha_status = HaStatusRequests(self.role, self.replication, self.slave)
+        self.runtime_info.of_replicas = self.ha_status.figures
         if config.metrics_exporter is not MetricsExporterType.DISABLE:
             self.metrics = MetricsService(config, self._metrics_sources())
 
@@ -422,6 +459,7 @@ class Broker:
             ),
             StatsRequests(self.stats),
             EventRequests(self.journal),
+            self.ha_status,
             self.runtime_info,
             self.schedule,
             self.transactions,
@@ -497,6 +535,9 @@ class Broker:
         if self.timer is not None:
             await self.timer.stop()
         self.flow.stop()
+        if self.slave is not None:
+            await self.slave.stop()
+        await self.replication.stop()
         try:
             self.topics.persist()
             self.groups.persist()
@@ -531,14 +572,15 @@ def _set_born_host(connection: Connection) -> None:
 
 
 def _free_pair(host: str) -> int:
-    """A free port whose VIP port is free too."""
+    """A free port whose VIP port and HA port are free too."""
     for _ in range(100):
         with contextlib.ExitStack() as sockets:
             try:
                 main = sockets.enter_context(socket.create_server((host, 0)))
                 port: int = main.getsockname()[1]
                 sockets.enter_context(socket.create_server((host, port - VIP_DISTANCE)))
+                sockets.enter_context(socket.create_server((host, port + HA_DISTANCE)))
             except OSError:
                 continue
             return port
-    raise ListenError(f"no two ports that are {VIP_DISTANCE} apart are free on {host}")
+    raise ListenError(f"no port is free on {host} together with the VIP and HA ports beside it")

@@ -103,6 +103,7 @@ class SendBatcher(RouteTable):
         batch_binary: bytes,
         dispatches_later: bool,
         unique_ids: Callable[[], str],
+        answers_later: bool,
     ) -> None: ...
     # Appends the sends that each chunk begins with, up to its first frame that is anything else. A chunk comes with
     # the address of its sender.

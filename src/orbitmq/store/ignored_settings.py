@@ -78,7 +78,6 @@ class IgnoredStoreSettings:
     replicas_per_disk_partition: int = 1
     store_path_broker_identity: str = setting("", optional=True)
     store_path_epoch_file: str = setting("", optional=True)
-    sync_from_last_file: bool = False
     sync_master_flush_offset_when_startup: bool = False
 
     # DLedger, an older way of replication

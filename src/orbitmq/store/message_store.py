@@ -228,6 +228,14 @@ class MessageStore:
             self._recovery.rebuild([queue], report.log_end)
             report.rebuilt_queues.append((queue.topic, queue.queue_id))
 
+    def begin_at(self, offset: int) -> None:
+        """Begin an empty log at the start of a file other than the first, as that of a slave does.
+
+        The master may have removed the files before it.
+        """
+        self.log.begin_at(offset)
+        self.dispatcher.position = self.reader.checked_from = offset
+
     def close(self) -> None:
         """Make everything durable and mark the exit as clean."""
         if not self._is_open:
@@ -310,7 +318,10 @@ class MessageStore:
         """Dispatch records that became visible since they were appended; returns how many."""
         if self.dispatcher.position >= self.visible_end:
             return 0
-        return self._reput.catch_up(self.visible_end, most)
+        count = self._reput.catch_up(self.visible_end, most)
+        # For the log of a slave, whose records are read here for the first time.
+        self.log.last_store_timestamp = max(self.log.last_store_timestamp, self.dispatcher.last_store_timestamp)
+        return count
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The smallest readable queue offset; 0 for an unknown queue."""

@@ -82,11 +82,12 @@ async def _started(
 
 
 def free_port_pair() -> int:
-    """A port that is free together with the one of VIPs below it."""
+    """A port that is free together with the one of VIPs below it and the one of slaves above it."""
     while True:
         with contextlib.ExitStack() as sockets, contextlib.suppress(OSError):
             port: int = sockets.enter_context(socket.create_server((HOST, 0))).getsockname()[1]
             sockets.enter_context(socket.create_server((HOST, port - VIP_DISTANCE)))
+            sockets.enter_context(socket.create_server((HOST, port + 1)))
             return port
 
 

@@ -109,6 +109,8 @@ class BrokerSettings:
     """Unknown keys of that file, preserved because a change rewrites the file."""
     machine: Machine | None = dataclasses.field(default=None, repr=False, compare=False)
     """Source of machine properties; this machine if None."""
+    names_ha_port: bool = dataclasses.field(default=False, compare=False)
+    """True if haListenPort was set; otherwise it is the port after listenPort."""
     after_restart: dict[str, str] = dataclasses.field(default_factory=dict, init=False)
     """Values that were set at run time and wait for the next start."""
 
@@ -160,7 +162,7 @@ class BrokerSettings:
         of_store = {key: text for key, text in requested.items() if key not in _STORE_FOLLOWS}
         others = {key: requested.get(key, text) for key, text in self.others.items()}
         broker, store = changed(self.broker, requested), changed(self.store, of_store)
-        return BrokerSettings(broker, store, self.path, others, self.machine)
+        return BrokerSettings(broker, store, self.path, others, self.machine, self.names_ha_port)
 
     def check_start(self) -> None:
         """Check that the file to be written loads as the next start will load it. Raises ConfigError. Blocks."""
@@ -219,10 +221,12 @@ def _built(texts: dict[str, str], path: str, machine: Machine) -> tuple[BrokerSe
     texts = {**texts, **_asked_of(machine, texts)}
     broker, not_brokers = from_settings(BrokerConfig, texts)
     store, not_stores = from_settings(StoreConfig, {**texts, "brokerIP1": _ip_of(machine, broker.broker_ip1)})
-    if "haListenPort" not in texts or store.ha_listen_port <= 0:
+    names_ha_port = "haListenPort" in texts and store.ha_listen_port > 0
+    if not names_ha_port:
         store.ha_listen_port = _port_for_slaves(broker.listen_port)
     unknown = [key for key in not_brokers if key in not_stores]
-    return BrokerSettings(broker, store, path, {key: texts[key] for key in unknown}, machine), unknown
+    others = {key: texts[key] for key in unknown}
+    return BrokerSettings(broker, store, path, others, machine, names_ha_port), unknown
 
 
 def _asked_of(machine: Machine, texts: Mapping[str, str]) -> dict[str, str]:

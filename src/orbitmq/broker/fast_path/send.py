@@ -103,6 +103,7 @@ class SendFastPath(FastPathAdapter["SendBatcher"]):
             delays=tuple(level.delay_ms for level in levels.values()) if is_usual else (),
             dispatches_later=not store.appender.native.dispatches_at_once,
             unique_ids=encoding.unique_ids,
+            answers_later=self._flushed is not None and self._flushed.waits_for_slaves,
         )
 
     def _allowed_deferral_topics(self) -> frozenset[str]:

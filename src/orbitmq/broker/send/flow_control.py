@@ -30,6 +30,10 @@ BUSY = (int(ResponseCode.SYSTEM_BUSY), "[REJECTREQUEST]system busy, start flow c
 """Clients recognize the beginning of the text and retry on another broker."""
 
 
+TOO_FEW_REPLICAS = (int(ResponseCode.SYSTEM_ERROR), "in-sync replicas not enough")
+"""RocketMQ's status IN_SYNC_REPLICAS_NOT_ENOUGH: nothing is stored, and clients retry on another broker."""
+
+
 class SendFlow:
     """Watches the event loop and the store between ``start`` and ``stop``."""
 
@@ -48,6 +52,8 @@ class SendFlow:
         """Code and remark of the refusal of every send; None if sends are accepted."""
         self.on_change: Callable[[tuple[int, str] | None], None] | None = None
         """Called when sends begin or cease to be refused."""
+        self.shortage: Callable[[], bool] = lambda: False
+        """True while too few replicas are in sync to store anything (``enableSlaveActingMaster``)."""
         self.lag_ms = 0
         """The last measured lag of the event loop."""
         self._timer: asyncio.TimerHandle | None = None
@@ -90,7 +96,7 @@ class SendFlow:
         elif opens_at > 0 and self._clock.now_ms() < opens_at:
             self.refusal = int(ResponseCode.SYSTEM_ERROR), f"broker unable to service, until {_moment(opens_at)}"
         elif reason is None:
-            self.refusal = None
+            self.refusal = TOO_FEW_REPLICAS if self.shortage() else None
         elif self.refusal is None or not self.refusal[1].endswith(f"({reason})"):
             # Disk usage is read once per reason, not ten times a second.
             self.refusal = int(ResponseCode.SERVICE_NOT_AVAILABLE), self.unavailable(reason)

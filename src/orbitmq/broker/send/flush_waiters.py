@@ -1,6 +1,7 @@
-"""Flush waiters (RocketMQ: GroupCommitRequest): responses that wait for a flush of the log under SYNC_FLUSH.
+"""Flush waiters (RocketMQ: GroupCommitRequest): responses that wait for a flush of the log under SYNC_FLUSH, for
+slaves under SYNC_MASTER, or for both.
 
-The responses of one iteration of the event loop share one flush.
+The responses of one iteration of the event loop share one wait.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command.command import with_code
 from orbitmq.protocol.command.header import FLAG
 from orbitmq.protocol.message import property_names as names
 from orbitmq.protocol.message.flags import ONEWAY
 from orbitmq.protocol.message.properties import find
 from orbitmq.store.config import FlushDiskType
+from orbitmq.store.replication.settings import BrokerRole
 
 if TYPE_CHECKING:
+    from orbitmq.broker.ha.master import ReplicationMaster
     from orbitmq.metrics.instrument import Histogram
     from orbitmq.protocol.command.header import Header
     from orbitmq.remoting import Connection
@@ -23,22 +27,40 @@ if TYPE_CHECKING:
 
     Waiting = tuple[Connection, int, bytes, int | None]
     """Connection, number of requests, the responses, and the code that replaces theirs if the flush fails or is
-    late; None: the same code."""
+    late; None: the same code, also if slaves are late."""
 
 
 _WAIT = names.WAIT_STORE_OK.encode()
 
 
 class FlushWaiters:
-    """Sends responses after the flush that covers what was appended before."""
+    """Sends responses after the flush, and the acknowledgements of slaves, that cover what was appended before."""
 
-    def __init__(self, service: StoreService, timeout_ms: int, waits: Histogram | None = None) -> None:
-        """``waits`` gets the seconds that each group of responses waited for its flush."""
+    def __init__(
+        self,
+        service: StoreService,
+        timeout_ms: int,
+        waits: Histogram | None = None,
+        replicas: ReplicationMaster | None = None,
+    ) -> None:
+        """``waits`` gets the seconds that each group of responses waited. ``replicas``: the slaves, of a master."""
         self._waits = waits
         self._service = service
         self._timeout = timeout_ms / 1000
-        self._is_sync_flush = service.store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        config = service.store.config
+        self._config = config
+        self.is_sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._replicas = replicas if config.broker_role is BrokerRole.SYNC_MASTER else None
         self._waiting: list[Waiting] = []
+
+    @property
+    def is_needed(self) -> bool:
+        """True if responses wait at all with these settings."""
+        return self.is_sync_flush or self._replicas is not None
+
+    @property
+    def waits_for_slaves(self) -> bool:
+        return self._replicas is not None
 
     def respond(
         self,
@@ -51,10 +73,10 @@ class FlushWaiters:
     ) -> bytes | None:
         """The result of a handler that has appended something: the response, or None if it follows after the flush.
 
-        It waits for the flush under SYNC_FLUSH, unless ``properties`` have WAIT=false or the request is oneway.
-        ``late_code`` replaces its code if the flush fails or takes too long.
+        It waits unless ``properties`` have WAIT=false or the request is oneway. ``late_code`` replaces its code if
+        the flush fails or takes too long; slaves that take too long have a code of their own.
         """
-        if not self._is_sync_flush or header[FLAG] & ONEWAY or find(properties, _WAIT) == b"false":
+        if not self.is_needed or header[FLAG] & ONEWAY or find(properties, _WAIT) == b"false":
             return response
         self.wait(connection, header, response, late_code)
         return None
@@ -81,26 +103,62 @@ class FlushWaiters:
 
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting, []
-        flushed = self._service.flushed(self._service.store.log.end)
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        timer = loop.call_later(self._timeout, self._give_up, waiting)
+        group = _Group(waiting, self._waits)
+        end = self._service.store.log.end
+        if self.is_sync_flush:
+            group.wait_for(self._service.flushed(end), self._timeout, ResponseCode.FLUSH_DISK_TIMEOUT)
+        if self._replicas is not None:
+            replicated = self._replicas.replicated(end)
+            if replicated is not None:
+                seconds = self._config.slave_timeout / 1000
+                group.wait_for(replicated, seconds, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+        group.done()
 
-        def complete(flushed: asyncio.Future[None]) -> None:
+
+class _Group:
+    """Responses of one iteration of the event loop, and what they wait for."""
+
+    __slots__ = ("_begun", "_failure", "_left", "_loop", "_waiting", "_waits")
+
+    def __init__(self, waiting: list[Waiting], waits: Histogram | None) -> None:
+        self._waiting = waiting
+        self._waits = waits
+        self._loop = asyncio.get_running_loop()
+        self._begun = self._loop.time()
+        self._failure: int | None = None
+        # One more than there are, until all are known.
+        self._left = 1
+
+    def wait_for(self, future: asyncio.Future[None], seconds: float, late_code: int) -> None:
+        self._left += 1
+        if future.done():
+            self._completed(future, late_code)
+            return
+        timer = self._loop.call_later(seconds, future.cancel)
+
+        def complete(done: asyncio.Future[None]) -> None:
             timer.cancel()
-            if self._waits is not None:
-                self._waits.observe(loop.time() - begun)
-            if flushed.cancelled() or flushed.exception() is not None:
-                self._give_up(waiting)
-                return
-            for connection, count, answers, _ in waiting:
-                connection.complete_responses(count, answers)
-            waiting.clear()
+            self._completed(done, late_code)
 
-        flushed.add_done_callback(complete)
+        future.add_done_callback(complete)
 
-    @staticmethod
-    def _give_up(waiting: list[Waiting]) -> None:
-        for connection, count, answers, late_code in waiting:
-            connection.complete_responses(count, answers if late_code is None else with_code(answers, late_code))
-        waiting.clear()
+    def _completed(self, future: asyncio.Future[None], late_code: int) -> None:
+        if future.cancelled() or future.exception() is not None:
+            # The code of slaves, which is the greater one, replaces that of the disk, as in RocketMQ.
+            self._failure = max(self._failure or 0, late_code)
+        self.done()
+
+    def done(self) -> None:
+        """Account for one wait that has ended; after the last, send the responses."""
+        self._left -= 1
+        if self._left:
+            return
+        if self._waits is not None:
+            self._waits.observe(self._loop.time() - self._begun)
+        failure = self._failure
+        for connection, count, answers, late_code in self._waiting:
+            if failure is not None and late_code is not None:
+                code = late_code if failure == ResponseCode.FLUSH_DISK_TIMEOUT else failure
+                answers = with_code(answers, code)  # noqa: PLW2901
+            connection.complete_responses(count, answers)
+        self._waiting.clear()

@@ -47,7 +47,6 @@ from orbitmq.protocol.names import (
 from orbitmq.remoting.error_responses import failed
 from orbitmq.remoting.processor import NotReadyError, RequestRefusedError, run_in_background
 from orbitmq.store import AppendRefusedError, PutStatus, StoredMessage
-from orbitmq.store.config import FlushDiskType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +113,7 @@ class SendRequests:
         """Known system topics; an unknown topic is checked before it is created."""
         self._flow = flow
         self._flush_waiters = runtime.flush_waiters
-        self._is_sync_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._answers_later = runtime.flush_waiters.is_needed
         self._unique_ids = unique_ids
         self._answers = SendAnswers(
             store_host=store.log.store_host, region=config.region_id, trace_on=config.trace_on
@@ -141,7 +140,7 @@ class SendRequests:
             self._topics,
             self._deferred,
             self._flow,
-            self._flush_waiters if self._is_sync_flush else None,
+            self._flush_waiters if self._answers_later else None,
             SendEncoding(self._answers, self._added, _CLIENT_SYS_FLAGS, self._unique_ids),
         )
 
@@ -235,7 +234,7 @@ class SendRequests:
                 )
         opaque = header[OPAQUE]
         answer = self._encode(serialize_type, opaque, 0, requested_queue_id, appended[2], appended[0], unique_key)
-        return answer if not self._is_sync_flush else self._flushed(connection, header, answer, properties)
+        return answer if not self._answers_later else self._flushed(connection, header, answer, properties)
 
     def _flushed(self, connection: Connection, header: Header, answer: bytes, properties: bytes) -> bytes | None:
         return self._flush_waiters.respond(

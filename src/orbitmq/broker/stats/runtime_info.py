@@ -16,6 +16,8 @@ from orbitmq.protocol.versions import CURRENT_VERSION, version_name
 from orbitmq.remoting.processor import handler_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orbitmq.broker.config.loader import BrokerSettings
     from orbitmq.broker.schedule.service import ScheduleService
     from orbitmq.broker.send.flow_control import SendFlow
@@ -55,6 +57,8 @@ class RuntimeInfo:
         self._flow = flow
         self._clock = clock
         self._booted = clock.now_ms()
+        self.of_replicas: Callable[[], dict[str, str]] = dict
+        """Figures of slaves and of the master."""
 
     @property
     def handlers(self) -> dict[int, Handler]:
@@ -79,6 +83,7 @@ class RuntimeInfo:
             | self._delayed()
             | self._empty_queues()
             | self._skipped()
+            | self.of_replicas()
             | {
                 "brokerActive": "true" if self._store.is_open else "false",
                 "brokerVersionDesc": version_name(CURRENT_VERSION),

@@ -18,7 +18,6 @@ from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remarks import switched_off
 from orbitmq.remoting.processor import RequestRefusedError, fields_of, refusal
 from orbitmq.store import AppendRefusedError, StoredMessage
-from orbitmq.store.config import FlushDiskType
 from orbitmq.store.replication.settings import BrokerRole
 
 if TYPE_CHECKING:
@@ -53,12 +52,12 @@ class RecallRequests:
         timer: TimerService | None,
     ) -> None:
         self._config = runtime.config
-        self._store = store = runtime.store
+        self._store = runtime.store
         self._topics = topics
         self._timer = timer
         self._stats = runtime.stats
         self._flush_waiters = runtime.flush_waiters
-        self._waits = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._waits = runtime.flush_waiters.is_needed
         self._clock = runtime.clock
 
     @property

@@ -141,6 +141,12 @@ class CommitLog:
             return
         self._enter(last, self.files.mapped(last), end - last)
 
+    def begin_at(self, offset: int) -> None:
+        """Begin an empty log at the start of a file other than the first."""
+        assert not len(self.files), "the log is not empty"
+        assert offset % self.file_size == 0, "no file begins there"
+        self.flushed = self._committed = self._base = offset
+
     def _enter(self, base: int, mapped: MappedFile, position: int, reserved: int = 0) -> None:
         self._base = base
         self._position = self._entered = position

@@ -34,6 +34,9 @@ class ReplicationSettings(IgnoredStoreSettings):
     ha_send_heartbeat_interval: int = 5000
     ha_housekeeping_interval: int = 20_000
     """A connection on which nothing arrives for so long is closed."""
+    sync_from_last_file: bool = False
+    """An empty slave gets the newest log file only. Here that holds without a controller too; RocketMQ's master
+    then never sends the older ones."""
     ha_transfer_batch_size: int = 32_768
     ha_flow_control_enable: bool = False
     max_ha_transfer_byte_in_second: Int64 = 104_857_600

@@ -63,6 +63,8 @@ class Retention:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self.archived = ArchivedLog(store)
+        self.held_from: Callable[[], int] = lambda: 1 << 62
+        """Where the part of the log begins that a connected slave still needs. A full disk does not wait for it."""
         self._waits = ""
         self._told_at: int | None = None
         self._manual_rounds = 0
@@ -130,6 +132,9 @@ class Retention:
                 if is_forced and (shortage is None or not shortage.lasts):
                     break
                 if base + files.file_size > self._removable_end():
+                    break
+                if shortage is None and base + files.file_size > self.held_from():
+                    report.waits = "a slave has not copied it yet"
                     break
                 if not self._may_go(base, path, shortage is not None, report):
                     break

@@ -148,6 +148,7 @@ static int append_send(Batcher *self, const ParsedSend *parsed_send, Slice born_
     ParsedProperties parsed = parsed_send->parsed;
     /* Without dispatch: deferral services have to be notified at once, and WAIT=false is answered before the flush. */
     if (self->dispatches_later && (deferral.kind != DEFER_NONE || parsed.no_wait_store)) return 0;
+    if (self->answers_later && parsed.no_wait_store) return 0;
     QueueRoute *home = parsed_send->home, *route = home;
     if (home == NULL || (deferral.kind == DEFER_NONE && home->queue == NULL))
         return miss_route(self, (const char *)send->topic.at, send->topic.size, send->queue_id, 0, deferral.kind == DEFER_NONE);
@@ -349,17 +350,17 @@ static int SendBatcher_init(Batcher *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"languages", "json_parts", "binary_parts", "timed_json_parts", "timed_binary_parts", "language",
                             "version", "added", "store_host", "kept_flags", "max_body", "max_properties", "is_indexing",
                             "crc32", "broker_name", "precision", "longest", "delays", "batch_json", "batch_binary",
-                            "dispatches_later", "unique_ids", NULL};
+                            "dispatches_later", "unique_ids", "answers_later", NULL};
     PyObject *languages, *json_parts, *binary_parts, *timed_json_parts, *timed_binary_parts, *added, *store_host, *crc32;
     PyObject *broker_name, *delays, *batch_json, *batch_binary, *unique_ids;
     long long kept_flags, precision, longest;
     PyTypeObject *tuple = &PyTuple_Type;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!O!O!llSSLnnpOSLLO!O!SpO", names, tuple, &languages, tuple,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!O!O!llSSLnnpOSLLO!O!SpOp", names, tuple, &languages, tuple,
                                      &json_parts, tuple, &binary_parts, tuple, &timed_json_parts, tuple,
                                      &timed_binary_parts, &self->language, &self->version, &added, &store_host,
                                      &kept_flags, &self->max_body, &self->max_properties, &self->is_indexing, &crc32,
                                      &broker_name, &precision, &longest, tuple, &delays, tuple, &batch_json, &batch_binary,
-                                     &self->dispatches_later, &unique_ids))
+                                     &self->dispatches_later, &unique_ids, &self->answers_later))
         return -1;
     if (!are_bytes(languages) || !are_bytes(json_parts) || !are_bytes(binary_parts) || !are_bytes(timed_json_parts) ||
         !are_bytes(timed_binary_parts) || !are_bytes(batch_json))

@@ -118,7 +118,8 @@ static int put_batch_answer(Batcher *self, int is_binary, const Send *send, Slic
 /* 1 if the batch was appended, 0 if it is for the Python path, -1 for an error. */
 static int append_batch(Batcher *self, const Send *send, Slice properties, Slice batch, Slice born_host, int is_binary, LogCursor *cursor) {
     Slice key;
-    if (!read_batch_key(properties, &key) || (self->dispatches_later && contains(properties, "WAIT\1false"))) return 0;
+    int is_late = self->dispatches_later || self->answers_later;
+    if (!read_batch_key(properties, &key) || (is_late && contains(properties, "WAIT\1false"))) return 0;
     QueueRoute *route = find_route(self, send->topic.at, send->topic.size, send->queue_id, 0);
     if (route == NULL || route->queue == NULL)
         return miss_route(self, (const char *)send->topic.at, send->topic.size, send->queue_id, 0, 1);

@@ -43,6 +43,7 @@ typedef struct {
     Py_ssize_t max_body, max_properties;
     int is_indexing;
     int has_listeners; /* arrival listeners want every queue that got records */
+    int answers_later; /* answers wait for replicas, those to WAIT=false do not */
     int dispatches_later; /* records are dispatched later: queues get their numbers only, the index nothing */
     ByteBuffer answers, hashes, offsets, text, suffix, half_routes, acked_ranges, items, made_key;
     PyObject *missing;
