@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,30 @@ VERBS = {
     "pipeline": "orbitmq.cli.pipeline.app:pipeline_app",
     "sql": "orbitmq.cli.sql.command:sql",
     "bench": "orbitmq.cli.bench.command:bench_app",
+    "admin": "orbitmq.cli.admin.app:admin_app",
+    "cluster": "orbitmq.cli.admin.verbs.cluster:cluster_app",
+    "topic": "orbitmq.cli.admin.verbs.topic:topic_app",
+    "group": "orbitmq.cli.admin.verbs.group:group_app",
+    "offset": "orbitmq.cli.admin.verbs.offset:offset_app",
+    "message": "orbitmq.cli.admin.verbs.message:message_app",
+    "dlq": "orbitmq.cli.admin.verbs.dlq:dlq_app",
+    "client": "orbitmq.cli.admin.verbs.client:client_app",
+    "config": "orbitmq.cli.admin.verbs.config:config_app",
+    "event": "orbitmq.cli.admin.verbs.event:event_app",
+    "user": "orbitmq.cli.admin.verbs.access:user_app",
+    "rule": "orbitmq.cli.admin.verbs.access:rule_app",
+    "controller": "orbitmq.cli.admin.verbs.controller:controller_app",
+    "context": "orbitmq.cli.admin.verbs.context:context_app",
+    "definitions": "orbitmq.cli.admin.watch.definitions:definitions_app",
+    "check": "orbitmq.cli.admin.watch.check:check",
+    "bundle": "orbitmq.cli.admin.watch.bundle:bundle",
+    "topics": "orbitmq.cli.admin.verbs.topic:topics",
+    "groups": "orbitmq.cli.admin.verbs.group:groups",
+    "brokers": "orbitmq.cli.admin.verbs.broker:brokers",
+    "clusters": "orbitmq.cli.admin.verbs.cluster:clusters",
+    "events": "orbitmq.cli.admin.verbs.event:events",
+    "lag": "orbitmq.cli.admin.verbs.group:lag",
+    "reset": "orbitmq.cli.admin.verbs.group:reset_offsets",
 }
 """Module and name of the code behind each verb, imported when the verb is used: a broker does not import the
 verification of stores, and the other way round."""
@@ -38,7 +63,10 @@ SERVERS = {
     "broker": "Run a broker: it stores messages and serves producers, consumers and tools.",
     "proxy": "Run a proxy: clients of the gRPC protocol reach the brokers of a cluster, OrbitMQ's or Apache's.",
 }
-"""Verbs that run a server, with their one-line help. They parse their own arguments, without Typer."""
+"""Verbs that run a server, with their one-line help. They parse their own arguments, without Typer.
+
+``nameserver`` and ``broker`` are nouns of operators as well: ``orbitmq broker status`` runs no broker.
+"""
 
 
 def app_with(verbs: Iterable[str]) -> typer.Typer:
@@ -65,16 +93,33 @@ def main() -> None:
 
 
 def _run() -> None:
-    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    if verb in SERVERS and sys.argv[1] == verb:
-        disable_gc_for_start()
+    verb = _completed_verb() or next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if verb in SERVERS and sys.argv[1:2] == [verb]:
+        if not is_operated(verb, sys.argv[2:]):
+            disable_gc_for_start()
         run_server(verb, sys.argv[2:])
     else:
         # All verbs for an unknown one, so that the error can list them.
         app_with([verb] if verb in VERBS else VERBS)()
 
 
+def _completed_verb() -> str:
+    """The verb of a command line that a shell completes, once it is typed whole."""
+    if "_ORBITMQ_COMPLETE" not in os.environ:
+        return ""
+    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = typed.split()
+    return words[1] if len(words) > 2 or (len(words) == 2 and typed[-1:].isspace()) else ""
+
+
+def is_operated(verb: str, arguments: Sequence[str]) -> bool:
+    """Whether a command is about servers and runs none: servers have no arguments, only options."""
+    return verb in {"broker", "nameserver"} and bool(arguments) and not arguments[0].startswith("-")
+
+
 def run_server(verb: str, arguments: Sequence[str]) -> None:
     """Run a server command until it ends. Raises SystemExit with a code other than 0 if it fails."""
+    if is_operated(verb, arguments):
+        app_with(["admin"])(["admin", verb, *arguments], prog_name="orbitmq")
     module, name = VERBS[verb].split(":")
     getattr(importlib.import_module(module), name)(arguments)

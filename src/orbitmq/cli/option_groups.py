@@ -1,4 +1,4 @@
-"""Commands that receive their options as values: dataclasses whose fields are annotated as Typer parameters."""
+"""Commands that receive options as values: dataclasses whose fields are annotated as Typer parameters."""
 
 import dataclasses
 import inspect
@@ -9,15 +9,23 @@ from typing import Any, get_type_hints
 def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command for Typer, which reads options from the signature of a function.
 
-    Each parameter of ``command`` is a dataclass. The returned function has the fields of all of them as its own
-    parameters, in order, and passes them to ``command`` as values.
+    Each parameter of ``command`` is a dataclass, or one that Typer knows. The returned function has the fields of
+    the dataclasses as its own parameters, in order, and passes them to ``command`` as values.
     """
-    hints = get_type_hints(command)
-    groups: dict[str, Any] = {name: hints[name] for name in inspect.signature(command).parameters}
-    parameters = [one for group in groups.values() for one in _parameters_of(group)]
+    hints = get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters
+    groups = {name: hints[name] for name in own if dataclasses.is_dataclass(hints[name])}
+    parameters = []
+    for name, parameter in own.items():
+        if name in groups:
+            parameters += _parameters_of(groups[name])
+        else:
+            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
 
     def with_options(**given: Any) -> None:
-        command(**{name: _value_of(group, given) for name, group in groups.items()})
+        values = {name: _value_of(group, given) for name, group in groups.items()}
+        plain = {name: given[name] for name in own if name not in groups}
+        command(**values, **plain)
 
     with_options.__name__ = command.__name__
     with_options.__doc__ = command.__doc__

@@ -1,0 +1,1 @@
+"""Commands of operators: a thin layer over ``orbitmq.admin``. Parse, call, print."""

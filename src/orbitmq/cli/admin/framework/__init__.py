@@ -1,0 +1,1 @@
+"""Parts that all commands of operators share: options, contexts, output, times, formats, completion."""
