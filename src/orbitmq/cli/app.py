@@ -119,7 +119,14 @@ def is_operated(verb: str, arguments: Sequence[str]) -> bool:
 
 def run_server(verb: str, arguments: Sequence[str]) -> None:
     """Run a server command until it ends. Raises SystemExit with a code other than 0 if it fails."""
-    if is_operated(verb, arguments):
-        app_with(["admin"])(["admin", verb, *arguments], prog_name="orbitmq")
-    module, name = VERBS[verb].split(":")
-    getattr(importlib.import_module(module), name)(arguments)
+    if not operate(verb, arguments):
+        module, name = VERBS[verb].split(":")
+        getattr(importlib.import_module(module), name)(arguments)
+
+
+def operate(verb: str, arguments: Sequence[str]) -> bool:
+    """Run a command that is about servers, and raise SystemExit; False if these arguments run a server."""
+    if not is_operated(verb, arguments):
+        return False
+    app_with(["admin"])(["admin", verb, *arguments], prog_name="orbitmq")
+    return True

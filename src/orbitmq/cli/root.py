@@ -16,7 +16,13 @@ def make_app(verbs: Mapping[str, str], servers: Mapping[str, str]) -> typer.Type
 
     Those in ``servers``, where their one-line help is, get their arguments unparsed: they have their own parser.
     """
-    app = typer.Typer(name="orbitmq", help=SUMMARY, no_args_is_help=True, pretty_exceptions_enable=False)
+    app = typer.Typer(
+        name="orbitmq",
+        help=SUMMARY,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"default_map": _defaults(verbs)},
+    )
     app.callback()(options)
     for verb, location in verbs.items():
         module, name = location.split(":")
@@ -30,12 +36,30 @@ def make_app(verbs: Mapping[str, str], servers: Mapping[str, str]) -> typer.Type
     return app
 
 
+ADDRESSED = ("send", "tail", "find", "trace")
+"""Verbs that take the address of name servers and nothing else of a context."""
+
+
+def _defaults(verbs: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Defaults of options: the address of the current context, which NAMESRV_ADDR and ``-n`` override."""
+    chosen = [verb for verb in ADDRESSED if verb in verbs]
+    if not chosen:
+        return {}
+    from orbitmq.cli.admin.framework.contexts import current_name_servers  # noqa: PLC0415 - for these verbs only
+
+    address = current_name_servers()
+    return {verb: {"nameserver": address} for verb in chosen} if address else {}
+
+
 def _add_server(app: typer.Typer, verb: str, action: Any, summary: str) -> None:
     settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
     @app.command(verb, help=summary, context_settings=settings)
     def run(context: typer.Context) -> None:
-        action(context.args)
+        from orbitmq.cli.app import operate  # noqa: PLC0415 - it imports this module
+
+        if not operate(verb, context.args):
+            action(context.args)
 
 
 def _show_version(is_set: bool) -> None:

@@ -67,3 +67,9 @@ def cluster() -> Iterator[ThreadCluster]:
 @pytest.fixture
 def shell(cluster: ThreadCluster, tmp_path: Path) -> Shell:
     return Shell(cluster, tmp_path / "contexts.json")
+
+
+@pytest.fixture(scope="module")
+def module_shell(cluster: ThreadCluster, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """The shell of fixtures that all tests of a module share."""
+    return Shell(cluster, tmp_path_factory.mktemp("contexts") / "contexts.json")

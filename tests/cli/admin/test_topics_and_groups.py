@@ -86,7 +86,7 @@ def test_a_group_is_created_lags_and_is_reset(shell: Shell, orders: str) -> None
     assert shell.ok("group", "skip", "billing", "--yes").err == "orbitmq: nothing to change\n"
     shell.ok("group", "reset", "billing", "--to", "-1h", "--yes")
     assert shell.value("lag", "billing")["lag"] == 6
-    shell.ok("offset", "reset", "billing", orders, "--to", "@1", "-b", "broker-a", "-q", 0, "--yes")
+    shell.ok("offset", "reset", "billing", orders, "--to", "offset:1", "-b", "broker-a", "-q", 0, "--yes")
     offsets = shell.value("offset", "list", "billing", orders)
     assert {(one["broker"], one["queue"]): one["offset"] for one in offsets}["broker-a", 0] == 1
     shell.ok("group", "create", "audit")
@@ -119,7 +119,7 @@ def test_wrong_arguments_are_one_sentence(shell: Shell) -> None:
         (("topic", "create", "x", "--perm", "Q"), 2, "permission"),
         (("topic", "create", "x", "--attribute", "novalue"), 2, "KEY=VALUE"),
         (("group", "reset", "g", "--to", "whenever"), 2, "not a time"),
-        (("group", "reset", "g", "--to", "@x"), 2, "not an offset"),
+        (("group", "reset", "g", "--to", "offset:x"), 2, "not an offset"),
         (("group", "list", "--sort", "size"), 2, "name, lag or tps"),
         (("topic", "list", "-c", "NoCluster"), 3, "NoCluster"),
         (("topic", "list", "-n", "127.0.0.1:1"), 4, "127.0.0.1:1"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from orbitmq.cli import VERBS, app_with
-from orbitmq.cli.app import SERVERS
+from orbitmq.cli.app import SERVERS, is_operated
 from orbitmq.cli.server import broker, nameserver, serve
 from support.paths import PROJECT
 
@@ -96,7 +96,9 @@ def _simple_commands(line: str) -> Iterator[tuple[str, ...]]:
 def parse(arguments: list[str]) -> None:
     """Parse the arguments of ``orbitmq`` without running anything. Raises ValueError if one is refused."""
     verb, *rest = arguments
-    if verb in SERVERS:
+    if is_operated(verb, rest):
+        verb, arguments = "admin", ["admin", *arguments]
+    elif verb in SERVERS:
         try:
             _PARSERS[verb]().parse_args(rest)
         except SystemExit as error:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from orbitmq.cli.admin.framework.completion import complete_broker, complete_group, complete_topic
-from orbitmq.cli.admin.framework.times import HELP
+from orbitmq.cli.time_expressions import TIME_HELP
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic.", autocompletion=complete_topic)]
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.", autocompletion=complete_group)]
@@ -23,7 +23,7 @@ AtBroker = Annotated[
         "--broker", "-b", help="Only at this broker: a name or an address.", autocompletion=complete_broker
     ),
 ]
-From = Annotated[str, typer.Option("--from", metavar="TIME", help=f"Only what was stored since TIME: {HELP}.")]
+From = Annotated[str, typer.Option("--from", metavar="TIME", help=f"Only what was stored since TIME: {TIME_HELP}.")]
 To = Annotated[str, typer.Option("--until", metavar="TIME", help="Only what was stored until TIME.")]
 Format = Annotated[
     str,

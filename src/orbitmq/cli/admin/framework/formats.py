@@ -1,4 +1,7 @@
-"""Format strings for messages, ``%k %b\\n``: compiled once, then bytes per message."""
+"""Format strings for messages, short as ``%k %b\\n``, or with fields in braces: compiled once, then bytes.
+
+The short ones write bodies byte for byte, as kcat and rpk do.
+"""
 
 import re
 from collections.abc import Callable
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 import typer
 
+from orbitmq.cli.message_format import MESSAGE_FIELDS, LineFormat
 from orbitmq.cli.output import time_text
 from orbitmq.protocol.errors import ProtocolError
 
@@ -17,6 +21,8 @@ Field = Callable[["ReceivedMessage"], bytes]
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _PART = re.compile(r"%\{(?P<name>[^}]*)\}|%(?P<field>.?)|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
+
+_BRACES = re.compile(r"(?<!%)\{\w")
 
 
 def _body(message: "ReceivedMessage") -> bytes:
@@ -47,6 +53,9 @@ _FIELDS: dict[str, Field] = {
 
 def message_format(text: str) -> Field:
     """The function that writes a message in a format. Raises BadParameter."""
+    if _BRACES.search(text):
+        lines = LineFormat(text, MESSAGE_FIELDS)
+        return lambda message: lines.line(message).encode()
     parts: list[bytes | Field] = []
     for found in _PART.finditer(text):
         if found["name"] is not None:

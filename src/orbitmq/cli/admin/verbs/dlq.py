@@ -7,9 +7,9 @@ import typer
 from orbitmq.cli.admin.framework.arguments import Format, From, Group, To
 from orbitmq.cli.admin.framework.formats import message_format
 from orbitmq.cli.admin.framework.operator import FAILED, ChangeOptions, Operator, confirm, verb
-from orbitmq.cli.admin.framework.times import parse_when
 from orbitmq.cli.admin.framework.view import Table, View
 from orbitmq.cli.admin.verbs.message import show_messages
+from orbitmq.cli.time_expressions import parse_time
 
 dlq_app = typer.Typer(help="Dead letters: list, show, resend.", no_args_is_help=True)
 
@@ -32,8 +32,8 @@ async def show(
     message_format(layout)
     found = operator.admin.dead_letters.read(
         group,
-        begin_ms=parse_when(begin) if begin else None,
-        end_ms=parse_when(end) if end else None,
+        begin_ms=parse_time(begin) if begin else None,
+        end_ms=parse_time(end) if end else None,
         limit=count,
     )
     return await show_messages(operator, found, layout, f"the group {group} has no dead letters of that time")
@@ -59,8 +59,8 @@ async def resend(
         group,
         message_id=message_id,
         topic=target,
-        begin_ms=parse_when(begin) if begin else None,
-        end_ms=parse_when(end) if end else None,
+        begin_ms=parse_time(begin) if begin else None,
+        end_ms=parse_time(end) if end else None,
         limit=count,
         dry_run=change.dry_run,
     )

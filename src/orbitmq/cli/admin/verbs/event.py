@@ -7,9 +7,9 @@ import typer
 
 from orbitmq.cli.admin.framework.arguments import AtBroker
 from orbitmq.cli.admin.framework.operator import Operator, command_of, verb
-from orbitmq.cli.admin.framework.times import HELP, parse_when
 from orbitmq.cli.admin.framework.view import Output, Table, View
 from orbitmq.cli.output import print_json_line, printable, time_text
+from orbitmq.cli.time_expressions import TIME_HELP, parse_time
 
 if TYPE_CHECKING:
     from orbitmq.admin.cluster.events import Event
@@ -22,7 +22,7 @@ POLL_SECONDS = 1.0
 @verb(event_app, "list")
 async def list_events(
     operator: Operator,
-    since: Annotated[str, typer.Option(metavar="TIME", help=f"Only events since TIME: {HELP}.")] = "0",
+    since: Annotated[str, typer.Option(metavar="TIME", help=f"Only events since TIME: {TIME_HELP}.")] = "0",
     kind: Annotated[
         list[str] | None, typer.Option(help="Only of this kind, REBALANCE for example; repeatable.")
     ] = None,
@@ -31,7 +31,7 @@ async def list_events(
     broker: AtBroker = "",
 ) -> View | None:
     """List events of brokers by time. Apache's brokers keep no history."""
-    begin, kinds = parse_when(since), tuple(kind or ())
+    begin, kinds = parse_time(since), tuple(kind or ())
     found = await operator.admin.events.read(broker=broker, since_ms=begin, kinds=kinds, limit=count)
     if not follow:
         rows = [(one.timestamp_ms, one.broker_name, one.kind, one.subject, one.detail) for one in found]

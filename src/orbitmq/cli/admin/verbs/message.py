@@ -9,12 +9,12 @@ import typer
 from orbitmq.cli.admin.framework.arguments import Format, From, To, Topic
 from orbitmq.cli.admin.framework.formats import message_format
 from orbitmq.cli.admin.framework.operator import NOT_FOUND, ChangeOptions, Operator, confirm, verb
-from orbitmq.cli.admin.framework.times import parse_when
 from orbitmq.cli.admin.framework.view import Output, Pairs, Table, View
 from orbitmq.cli.messages.message_json import line_of
 from orbitmq.cli.messages.tail import message_writer
 from orbitmq.cli.messages.trace import trace
 from orbitmq.cli.output import complain, print_json, print_json_line
+from orbitmq.cli.time_expressions import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -120,8 +120,8 @@ async def query(operator: Operator, topic: Topic, options: Query, layout: Format
 
 async def _found(operator: Operator, topic: str, options: Query) -> "AsyncIterator[ReceivedMessage]":
     messages = operator.admin.messages
-    begin = parse_when(options.begin) if options.begin else None
-    end = parse_when(options.end) if options.end else None
+    begin = parse_time(options.begin) if options.begin else None
+    end = parse_time(options.end) if options.end else None
     if options.offset is not None:
         assert options.queue is not None
         yield await messages.by_offset(topic, options.broker, options.queue, options.offset)

@@ -7,8 +7,8 @@ import typer
 
 from orbitmq.cli.admin.framework.arguments import Group, Topic
 from orbitmq.cli.admin.framework.operator import ChangeOptions, Operator, verb
-from orbitmq.cli.admin.framework.times import HELP, parse_when
 from orbitmq.cli.admin.framework.view import Table, View
+from orbitmq.cli.time_expressions import TIME_HELP, parse_time
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Position:
     """The position of a reset, and its queues."""
 
     to: Annotated[
-        str, typer.Option(metavar="earliest|latest|TIME|OFFSET", help=f"A TIME is {HELP}; an OFFSET is @17.")
+        str, typer.Option(metavar="earliest|latest|TIME|offset:N", help=f"A TIME is {TIME_HELP}; or offset:17.")
     ]
     broker: Annotated[str, typer.Option("--broker", "-b", help="Only queues of this broker name.")] = ""
     queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Only this queue of the broker.")] = None
@@ -37,11 +37,12 @@ class Position:
             return ResetTo(earliest=True)
         if self.to in {"latest", "end", "now"}:
             return ResetTo(latest=True)
-        if self.to.startswith("@"):
-            if not self.to[1:].isdecimal():
-                raise typer.BadParameter(f"{self.to!r} is not an offset: give @17")
-            return ResetTo(offset=int(self.to[1:]))
-        return ResetTo(time_ms=parse_when(self.to))
+        if self.to.startswith("offset:"):
+            number = self.to.removeprefix("offset:")
+            if not number.isdecimal():
+                raise typer.BadParameter(f"{self.to!r} is not an offset: give offset:17")
+            return ResetTo(offset=int(number))
+        return ResetTo(time_ms=parse_time(self.to))
 
 
 async def set_offsets(
@@ -95,13 +96,13 @@ async def list_offsets(operator: Operator, group: Group, topic: Topic) -> View:
 
 @verb(offset_app, "at")
 async def at_time(
-    operator: Operator, topic: Topic, when: Annotated[str, typer.Argument(metavar="TIME", help=HELP)]
+    operator: Operator, topic: Topic, when: Annotated[str, typer.Argument(metavar="TIME", help=TIME_HELP)]
 ) -> View:
     """List the offsets of the first messages of a topic that were stored at or after a time."""
     from orbitmq.admin.group.offsets import queues_in  # noqa: PLC0415
     from orbitmq.admin.topic.topics import readers_of  # noqa: PLC0415
 
-    time_ms = parse_when(when)
+    time_ms = parse_time(when)
     route = await operator.admin.topics.route(topic)
     addresses = readers_of(route)
     rows = []
