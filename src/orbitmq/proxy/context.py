@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from orbitmq.proxy.http2.stream import Stream
 
 DEFAULT_SECONDS = 3.0
 """Time for a call without a deadline; the request timeout of the official clients."""
@@ -32,20 +31,14 @@ class CallContext:
         return DEFAULT_SECONDS if self.seconds is None else max(self.seconds, 0.001)
 
 
-def call_context(context: Any, metadata: Mapping[str, str], subject: str) -> CallContext:
-    """The context of a call; ``context`` is grpcio's."""
-    get = metadata.get
+def call_context(stream: Stream, subject: str) -> CallContext:
+    """The context of a call."""
+    get = stream.metadata.get
     return CallContext(
         client_id=get("x-mq-client-id", "").strip(),
         language=get("x-mq-language", ""),
         client_version=get("x-mq-client-version", ""),
-        remote_address=address_of_peer(context.peer()),
+        remote_address=stream.peer,
         subject=subject,
-        seconds=context.time_remaining(),
+        seconds=stream.seconds_left,
     )
-
-
-def address_of_peer(peer: str) -> str:
-    """``host:port`` of grpcio's text, which is ``ipv4:host:port`` or ``ipv6:[host]:port``, percent-encoded."""
-    kind, _, address = unquote(peer).partition(":")
-    return address if kind in {"ipv4", "ipv6"} else "127.0.0.1:0"

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING, Any
-
-import grpc
-import grpc.aio
+from typing import TYPE_CHECKING
 
 from orbitmq.platform.clock import SYSTEM_CLOCK
 from orbitmq.proxy.auth_hook import anonymous
 from orbitmq.proxy.clients.registration import Registration
 from orbitmq.proxy.clients.table import ClientTable
 from orbitmq.proxy.clients.telemetry import Telemetry
+from orbitmq.proxy.http2.server import Http2Config, Http2Server
 from orbitmq.proxy.messaging.ack import AckCalls
 from orbitmq.proxy.messaging.clients import ClientCalls
 from orbitmq.proxy.messaging.lite import LiteCalls
@@ -26,7 +24,6 @@ from orbitmq.proxy.messaging.runtime import Runtime
 from orbitmq.proxy.messaging.send import SendCalls
 from orbitmq.proxy.messaging.transaction import Transactions
 from orbitmq.proxy.service import MessagingService
-from orbitmq.remoting import ListenError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
     from orbitmq.proxy.auth_hook import Authenticate
     from orbitmq.proxy.backend.base import Backend
     from orbitmq.proxy.config import GrpcConfig
-    from orbitmq.remoting import Handler
+    from orbitmq.remoting import Handler, ServerTls
 
     MakeBackend = Callable[[Mapping[int, Handler]], Backend]
 
@@ -60,14 +57,14 @@ class GrpcServer:
         clock: Clock = SYSTEM_CLOCK,
         random_source: random.Random | None = None,
         authenticate: Authenticate = anonymous,
-        credentials: grpc.ServerCredentials | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         """``make_backend`` gets the table of handlers for requests that brokers send to clients; it is
         complete when the server starts."""
         self.config = config
         self._host = host
-        self._credentials = credentials
-        self._server: grpc.aio.Server | None = None
+        self._tls = tls
+        self._server: Http2Server | None = None
         self._timers: list[asyncio.Task[None]] = []
         self.port = 0
         handlers: dict[int, Handler] = {}
@@ -107,34 +104,23 @@ class GrpcServer:
         )
 
     async def start(self) -> None:
-        """Listen. Raises ListenError."""
+        """Listen. Raises ListenError and TlsConfigError."""
         config = self.config
-        server = grpc.aio.server(
-            options=_options(config), maximum_concurrent_rpcs=config.grpc_max_calls, interceptors=()
+        limits = Http2Config(
+            max_message_bytes=config.grpc_max_inbound_message_size,
+            max_streams=config.grpc_max_concurrent_calls_per_connection,
+            max_calls=config.grpc_max_calls,
+            idle_seconds=config.grpc_client_idle_time_mills / 1000,
         )
-        server.add_generic_rpc_handlers((self._service.handlers(),))
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        address = f"{host}:{config.grpc_server_port}"
-        try:
-            if self._credentials is None:
-                self.port = server.add_insecure_port(address)
-            else:
-                self.port = server.add_secure_port(address, self._credentials)
-        except RuntimeError:
-            self.port = 0
-        if not self.port:
-            raise ListenError(
-                f"cannot listen for gRPC on {address}: another program uses the port; give another "
-                "one, or 0 to do without gRPC"
-            )
+        server = Http2Server(self._service.methods, limits, tls=self._tls)
         await self.backend.start()
-        self._server = server
-        await server.start()
+        await server.start(self._host, config.grpc_server_port)
+        self._server, self.port = server, server.port
         self._timers = [
             asyncio.create_task(_every(EXPIRY_SECONDS, self._expire)),
             asyncio.create_task(_every(config.renew_schedule_period_millis / 1000, self.renewals.scan)),
         ]
-        log.info("proxy: listening for gRPC on %s:%d", host, self.port)
+        log.info("proxy: listening for gRPC on %s:%d", self._host, self.port)
 
     async def stop(self, grace: float | None = None) -> None:
         """Refuse calls, cancel those in progress after ``grace`` seconds, and make undelivered messages visible."""
@@ -164,18 +150,3 @@ async def _every(seconds: float, job: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             # A failed periodic task must not stop the schedule; it is retried at the next interval.
             log.exception("proxy: periodic task %s failed, will retry in %g s", job.__qualname__, seconds)
-
-
-def _options(config: GrpcConfig) -> list[tuple[str, Any]]:
-    return [
-        ("grpc.max_receive_message_length", config.grpc_max_inbound_message_size),
-        ("grpc.max_send_message_length", config.grpc_max_inbound_message_size),
-        ("grpc.max_connection_idle_ms", config.grpc_client_idle_time_mills),
-        ("grpc.max_concurrent_streams", config.grpc_max_concurrent_calls_per_connection),
-        # The C++ client pings every minute, with or without calls.
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-        ("grpc.http2.max_ping_strikes", 0),
-        # Two servers on one port would each get some of the calls.
-        ("grpc.so_reuseport", 0),
-    ]

@@ -11,11 +11,13 @@ from orbitmq.platform.memory_budget import process_budget
 from orbitmq.remoting.addresses import address_of
 from orbitmq.remoting.connect.accept import Acceptor, PendingConnection
 from orbitmq.remoting.connect.in_process import connect_in_process
+from orbitmq.remoting.connect.proxy_header import ProxyHeader
 from orbitmq.remoting.connect.trusted_proxies import read_networks
 from orbitmq.remoting.connection import Connection
 from orbitmq.remoting.endpoint import Endpoint
 from orbitmq.remoting.errors import ConnectError, ListenError
 from orbitmq.remoting.limits.connection_limits import Limits
+from orbitmq.remoting.observed_connection import ObservedConnection
 from orbitmq.remoting.tls.context import ServerCertificates, ServerTls
 
 if TYPE_CHECKING:
@@ -81,11 +83,12 @@ class RemotingServer:
         self._on_close = on_close
         self._observer = observer
         self._acceptor: Acceptor | None = None
+        self._endpoint: Endpoint | None = None
         self._servers: list[asyncio.Server] = []
 
     @property
     def connections(self) -> frozenset[Connection]:
-        return frozenset() if self._acceptor is None else frozenset(self._acceptor.endpoint.connections)
+        return frozenset() if self._endpoint is None else frozenset(self._endpoint.connections)
 
     @property
     def ports(self) -> list[int]:
@@ -98,6 +101,7 @@ class RemotingServer:
         certificates = ServerCertificates(self._tls)
         endpoint = Endpoint(self._limits, self._on_open, self._on_close, self._budget)
         endpoint.observer = self._observer
+        self._endpoint = endpoint
         self._acceptor = Acceptor(endpoint, certificates, self._trusted_proxies)
         try:
             for listener in self._listeners:
@@ -109,9 +113,13 @@ class RemotingServer:
     async def _listen(self, listener: Listener, acceptor: Acceptor) -> asyncio.Server:
         # Codes may be enum members; a lookup of int keys is faster.
         handlers = {int(code): handler for code, handler in listener.handlers.items()}
+
+        def connection(proxy: ProxyHeader, peer: str) -> Connection:
+            return self._connection(handlers, listener.interceptor, proxy, peer)
+
         try:
             server = await asyncio.get_running_loop().create_server(
-                lambda: PendingConnection(acceptor, handlers, listener.interceptor),
+                lambda: PendingConnection(acceptor, connection),
                 listener.host,
                 listener.port,
                 backlog=BACKLOG,
@@ -122,19 +130,28 @@ class RemotingServer:
         log.info("remoting: listening on %s", ", ".join(address_of(sock.getsockname()) for sock in server.sockets))
         return server
 
+    def _connection(
+        self, handlers: dict[int, Handler], interceptor: FrameInterceptor | None, proxy: ProxyHeader, peer: str
+    ) -> Connection:
+        assert self._endpoint is not None
+        connection_type = Connection if self._observer is None else ObservedConnection
+        return connection_type(
+            self._endpoint,
+            handlers,
+            is_server=True,
+            remote_address=proxy.source or peer,
+            attributes=proxy.attributes,
+            interceptor=interceptor,
+        )
+
     def connect_in_process(self, client: Connection, address: str) -> None:
         """Connect a client of this process, known here by this address, to the first port. Raises ConnectError."""
         acceptor = self._acceptor
         if acceptor is None or not acceptor.open or acceptor.endpoint.is_full():
             raise ConnectError("the server takes no more connections")
         listener = self._listeners[0]
-        accepted = Connection(
-            acceptor.endpoint,
-            {int(code): handler for code, handler in listener.handlers.items()},
-            is_server=True,
-            remote_address=address,
-            interceptor=listener.interceptor,
-        )
+        handlers = {int(code): handler for code, handler in listener.handlers.items()}
+        accepted = self._connection(handlers, listener.interceptor, ProxyHeader(), address)
         connect_in_process(asyncio.get_running_loop(), accepted, client, (f"127.0.0.1:{self.ports[0]}", address))
 
     def reload_certificates(self) -> None:
@@ -150,7 +167,8 @@ class RemotingServer:
         if self._acceptor is None:
             return
         acceptor, self._acceptor = self._acceptor, None
-        endpoint = acceptor.endpoint
+        endpoint, self._endpoint = self._endpoint, None
+        assert endpoint is not None
         acceptor.open = False
         for server in self._servers:
             server.close()

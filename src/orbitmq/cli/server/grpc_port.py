@@ -1,4 +1,4 @@
-"""gRPC port of the server commands: started beside a broker, if it is wanted and grpcio is installed."""
+"""gRPC port of the server commands: started beside a broker, if it is wanted and protobuf is installed."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orbitmq.proxy.context import CallContext
     from orbitmq.proxy.messaging.runtime import Runtime
 
-    Write = Callable[[rpc.PullMessageResponse], Awaitable[None]]
+    Write = Callable[..., Awaitable[None]]
 
 MAX_MESSAGES = 32
 GRACE_SECONDS = 3.0

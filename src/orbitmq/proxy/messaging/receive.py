@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orbitmq.proxy.messaging.renewal import Renewals
     from orbitmq.proxy.messaging.runtime import Runtime
 
-    Write = Callable[[rpc.ReceiveMessageResponse], Awaitable[None]]
+    Write = Callable[..., Awaitable[None]]
 
 log = logging.getLogger("orbitmq.proxy")
 
@@ -43,6 +43,9 @@ GRACE_SECONDS = 3.0
 
 SETTINGS_SECONDS = 1.0
 """Time for settings that a receive has overtaken; Apache's proxy answers with an error at once."""
+
+WRITE_BYTES = 256 * 1024
+"""Bodies that are written at once; then the client must have read them."""
 
 MAX_LITE_RENEWED = 100
 """Unacknowledged messages of a lite consumer; ``maxLiteRenewNumPerChannel`` of Apache's proxy."""
@@ -83,20 +86,23 @@ class ReceiveCalls:
             wanted = await self._checked(request, client, call)
             found = await self._pop(request, client, wanted)
         except (StatusError, RemotingError, ProtocolError) as error:
-            await write(rpc.ReceiveMessageResponse(status=status_of(error)))
-            await write(self._end())
+            await write(rpc.ReceiveMessageResponse(status=status_of(error)), self._end())
             return
         messages = [entry for entry in found if await self._is_deliverable(client, wanted, *entry)]
         if not messages:
             status = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no match message" if found else "no new message")
-            await write(rpc.ReceiveMessageResponse(status=status))
-            await write(self._end())
+            await write(rpc.ReceiveMessageResponse(status=status), self._end())
             return
         try:
-            await write(rpc.ReceiveMessageResponse(status=ok()))
+            parts = [rpc.ReceiveMessageResponse(status=ok())]
+            size = 0
             for record, handle in messages:
-                await write(rpc.ReceiveMessageResponse(message=delivered(record, wanted.topic, str(handle))))
-            await write(self._end())
+                parts.append(rpc.ReceiveMessageResponse(message=delivered(record, wanted.topic, str(handle))))
+                size += len(record.body)
+                if size > WRITE_BYTES:
+                    await write(*parts)
+                    parts, size = [], 0
+            await write(*parts, self._end())
         except BaseException:
             # Consumers use what they got only when the stream ends.
             self._return_soon(client, wanted, [handle for _, handle in messages])

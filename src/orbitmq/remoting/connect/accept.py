@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from orbitmq.remoting.addresses import address_of
 from orbitmq.remoting.connect.proxy_header import (
@@ -16,16 +16,16 @@ from orbitmq.remoting.connect.proxy_header import (
     read_proxy_header,
 )
 from orbitmq.remoting.connect.trusted_proxies import is_trusted
-from orbitmq.remoting.connection import Connection, Handler
 from orbitmq.remoting.errors import one_sentence
-from orbitmq.remoting.observed_connection import ObservedConnection
 from orbitmq.remoting.tls.context import ServerCertificates, TlsMode
 from orbitmq.remoting.tls.transport import TlsTransport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orbitmq.remoting.connect.trusted_proxies import Network
-    from orbitmq.remoting.endpoint import Endpoint
-    from orbitmq.remoting.interceptor import FrameInterceptor
+    from orbitmq.remoting.endpoint import Pending
+    from orbitmq.remoting.limits.connection_limits import Limits
 
 log = logging.getLogger("orbitmq.remoting")
 
@@ -33,15 +33,33 @@ TLS_HANDSHAKE = 0x16
 """The first byte of TLS; a frame that begins with it would be 369 MB long."""
 
 
+class Accepting(Protocol):
+    """What accepts: the limits of its connections, and the table of those whose first bytes are not complete."""
+
+    pending: dict[Pending, None]
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def is_full(self) -> bool: ...
+
+    def check_empty(self) -> None: ...
+
+
 @dataclasses.dataclass(slots=True)
 class Acceptor:
     """Shared state of the connections accepted by one server."""
 
-    endpoint: Endpoint
+    endpoint: Accepting
     certificates: ServerCertificates
     trusted_proxies: tuple[Network, ...]
     """Networks whose PROXY headers are trusted."""
     open: bool = True
+    alpn: tuple[str, ...] = ()
+    """Protocols to agree on in the TLS handshake, for clients that ask for one."""
 
 
 class PendingConnection(asyncio.Protocol):
@@ -50,9 +68,8 @@ class PendingConnection(asyncio.Protocol):
     __slots__ = (
         "_acceptor",
         "_begun",
-        "_handlers",
         "_head",
-        "_interceptor",
+        "_make",
         "_peer",
         "_proxy",
         "_since",
@@ -61,12 +78,10 @@ class PendingConnection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(
-        self, acceptor: Acceptor, handlers: dict[int, Handler], interceptor: FrameInterceptor | None
-    ) -> None:
+    def __init__(self, acceptor: Acceptor, make: Callable[[ProxyHeader, str], asyncio.Protocol]) -> None:
+        """``make`` gets the PROXY header, and the peer's address, and makes the protocol of the rest."""
         self._acceptor = acceptor
-        self._handlers = handlers
-        self._interceptor = interceptor
+        self._make = make
         self._head = b""
         self._begun = False
         self._proxy: ProxyHeader | None = None
@@ -151,6 +166,8 @@ class PendingConnection(asyncio.Protocol):
         if context is None:
             self._reject("TLS, and no certificate is configured: set tls.server.certPath")
             return
+        if self._acceptor.alpn:
+            context.set_alpn_protocols(list(self._acceptor.alpn))
         self._switch_protocol(TlsTransport(context, self._connection(), self._tls_done, server_side=True))
 
     def _tls_done(self, error: Exception | None) -> None:
@@ -158,20 +175,10 @@ class PendingConnection(asyncio.Protocol):
         if error is not None:
             log.warning("remoting: TLS handshake with %s failed: %s", self._peer, one_sentence(error))
 
-    def _connection(self) -> Connection:
-        proxy = self._proxy or ProxyHeader()
-        endpoint = self._acceptor.endpoint
-        connection_type = Connection if endpoint.observer is None else ObservedConnection
-        return connection_type(
-            endpoint,
-            self._handlers,
-            is_server=True,
-            remote_address=proxy.source or self._peer,
-            attributes=proxy.attributes,
-            interceptor=self._interceptor,
-        )
+    def _connection(self) -> asyncio.Protocol:
+        return self._make(self._proxy or ProxyHeader(), self._peer)
 
-    def _switch_protocol(self, protocol: Connection | TlsTransport) -> None:
+    def _switch_protocol(self, protocol: asyncio.Protocol) -> None:
         head, self._head = self._head, b""
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
