@@ -353,6 +353,7 @@ class Broker:
         if self.role.is_slave:
             self.slave_sync = slave_sync_of(self.runtime, self.metadata, self.deferred, self.pop.assignments)
             self.slave_sync.load()
+            self.slave_sync.on_alive_change += [self.route_epoch.advance, self.pulls.held.answer_all]
         self.runtime_info = RuntimeInfo(
             self.settings, store, self.stats, self.schedule, self.timer, self.flow, clock
         )

@@ -225,6 +225,7 @@ class PullServer:
         topic_sys_flag: int,
         group_sys_flag: int,
         group_and_queue: tuple[str, str, int],
+        suggested_broker_id: int,
         /,
     ) -> None: ...
     # Leaves pulls of this kind to the Python path.

@@ -73,7 +73,6 @@ class IgnoredStoreSettings:
     ha_max_time_slave_not_catchup: Int64 = 15_000
     max_checksum_range: Int64 = 1_073_741_824
     max_slave_resend_length: Int64 = 268_435_456
-    offset_check_in_slave: bool = False
     put_message_timeout: int = 8000
     replicas_per_disk_partition: int = 1
     store_path_broker_identity: str = setting("", optional=True)

@@ -92,7 +92,7 @@ class PullFastPath(FastPathAdapter["PullServer"]):
         if offsets.pending_resets:
             return NOT_NOW
         size, pulled = self._native.answer(
-            *(data, log.start, log.committed, reader.memory_window, reader.checked_from),
+            *(data, log.start, log.committed, self._pulls.replicas.far, reader.checked_from),
             *(log.file_size, log.files.buffer_at, reader.cold.cold_ranges),
         )
         for pull in pulled:
@@ -138,5 +138,6 @@ class PullFastPath(FastPathAdapter["PullServer"]):
             self._native.close_route(key)
             return False
         flags = config.topic_sys_flag, self._groups.configs[group].group_sys_flag
-        self._native.add_route(key, queue, queue.read, *flags, (group, topic, queue_id))
+        suggested = self._pulls.replicas.suggested(group)
+        self._native.add_route(key, queue, queue.read, *flags, (group, topic, queue_id), suggested)
         return True

@@ -28,6 +28,8 @@ class ReplicaRole:
         """A slave that stands in for its master: it runs the services of a master but accepts no messages."""
         self.master_address = ""
         """The master's address from the last answer of a name server; empty if that knows none."""
+        self.is_master_alive = False
+        """On a slave, true while its master answers the requests for its tables."""
         self._found_ha_address = ""
         self.on_master_change: list[Callable[[], None]] = []
         """Called when the address of the master or of its HA listener changed."""

@@ -74,13 +74,17 @@ class HoldTable(Generic[RequestT]):
         Clients repeat the request as soon as they are answered, and would be held again without an end.
         """
         self._is_stopped = True
+        self.answer_all()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def answer_all(self) -> None:
+        """Answer all requests with what there is."""
         for requests in tuple(self._of_connection.values()):
             for request in tuple(requests):
                 if request.is_held:
                     self._expire(request)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     # For subclasses
 

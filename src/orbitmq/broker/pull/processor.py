@@ -9,6 +9,7 @@ from orbitmq.broker.errors import ADVICE, no_topic_to_pull
 from orbitmq.broker.long_polling.pull import MAX_HOLD_MS, HeldPull, PullHold
 from orbitmq.broker.pull.filtered_read import read_filtered
 from orbitmq.broker.pull.priority import PullPriority
+from orbitmq.broker.pull.replica_reads import ReplicaReads
 from orbitmq.broker.pull.request import PullRequest
 from orbitmq.broker.pull.subscription_filter import compile_carried
 from orbitmq.filter import FilterError, is_tag_type
@@ -79,6 +80,7 @@ class PullRequests:
         clients: Clients,
         cold: ColdPulls,
     ) -> None:
+        self.replicas = ReplicaReads(runtime, metadata.groups)
         self._config = config = runtime.config
         self._store = store = runtime.store
         self._groups = groups = metadata.groups
@@ -122,7 +124,7 @@ class PullRequests:
                 result.cold_ranges, functools.partial(self.held.end, self._held_pull(request, topic_config, wanted))
             )
             return None
-        if request.may_be_held and _code_of(request, result) == _NOT_FOUND:
+        if request.may_be_held and self._code_of(request, result) == _NOT_FOUND:
             suspend_ms = request.suspend_ms
             if not self._config.long_polling_enable:
                 suspend_ms = self._config.short_polling_time_mills
@@ -176,7 +178,7 @@ class PullRequests:
 
     def _response(self, request: PullRequest, topic_config: TopicConfig, result: GetResult) -> bytes | list[Buffer]:
         group, topic, queue_id = request.group, request.topic, request.queue_id
-        code = _code_of(request, result)
+        code = self._code_of(request, result)
         if code:
             self._stats.missed_get()
         else:
@@ -193,12 +195,16 @@ class PullRequests:
             result.min_offset,
             result.max_offset,
             result.size,
+            suggest_broker_id=self.replicas.suggested(group, result.behind),
             topic_sys_flag=topic_config.topic_sys_flag,
             group_sys_flag=self._groups.configs[group].group_sys_flag,
         )
         if result.size > MAX_COPIED:
             return [head, *result.slices]
         return b"".join((head, *result.slices))
+
+    def _code_of(self, request: PullRequest, result: GetResult) -> int:
+        return self.replicas.code(_code_of(request, result), result, request)
 
     # Checks
 
@@ -220,6 +226,7 @@ class PullRequests:
     def check(self, connection: Connection, code: int, group: str, topic: str, queue_id: int) -> TopicConfig:
         """Check permissions, group, topic and queue; returns the topic. Raises RequestRefusedError."""
         config = self._config
+        self.replicas.check()
         if not config.broker_permission & PERM_READ:
             raise PullRefusedError(
                 f"the broker[{config.broker_ip1}] pulling message is forbidden", FORBIDDEN_BY_BROKER

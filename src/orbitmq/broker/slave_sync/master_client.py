@@ -46,10 +46,10 @@ TABLE_SECONDS = 3.0
 
 
 class MasterRefusedError(Exception):
-    """The master responded with an error."""
+    """The master responded with an error, or there is no master."""
 
-    def __init__(self, what: str, code: int, remark: str | None) -> None:
-        super().__init__(f"{what} refused with code {code}: {remark or 'no reason given'}")
+    def __init__(self, what: str, code: int = ResponseCode.SYSTEM_ERROR) -> None:
+        super().__init__(what)
         self.code = code
 
 
@@ -108,9 +108,7 @@ class MasterClient:
                 version, at = stamp, at + size
                 if not size or at >= total:
                     return whole
-        raise MasterRefusedError(
-            f"{code.name} of {self.address}", ResponseCode.SYSTEM_BUSY, "its table keeps changing"
-        )
+        raise MasterRefusedError(f"{code.name}: the table of {self.address} keeps changing")
 
     async def _page(
         self,
@@ -196,7 +194,10 @@ class MasterClient:
     ) -> Command:
         answer = await self._client.call(self.address, Command(code, ext_fields=dict(fields or {})), seconds)
         if answer.code != ResponseCode.SUCCESS:
-            raise MasterRefusedError(f"{code.name} of {self.address}", answer.code, answer.remark)
+            reason = (
+                f"{code.name} refused by {self.address} with code {answer.code}: {answer.remark or 'no reason'}"
+            )
+            raise MasterRefusedError(reason, answer.code)
         return answer
 
 

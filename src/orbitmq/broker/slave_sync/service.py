@@ -25,6 +25,8 @@ from orbitmq.store import StoreError
 from orbitmq.store.config_tables import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orbitmq.broker.pop.assignment import PopAssignments
     from orbitmq.broker.runtime import BrokerRuntime, DeferredServices, Metadata
     from orbitmq.protocol.bodies import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
@@ -66,6 +68,8 @@ class SlaveSync:
         self._offset_bytes = 0
         self.rounds = 0
         """Rounds that completed."""
+        self.on_alive_change: list[Callable[[], None]] = []
+        """Called when the master answers again, and when it does not answer any more."""
 
     def load(self) -> None:
         """Load what waits for the master. Raises StoreError."""
@@ -107,7 +111,7 @@ class SlaveSync:
     async def _round(self) -> None:
         address = self._role.master_address
         if not address or address == self._config.broker_address:
-            return
+            raise MasterRefusedError(f"no name server knows a master of {self._config.broker_name}")
         if address != self._address:
             self._address = address
             self._last_full_ms = None
@@ -117,11 +121,19 @@ class SlaveSync:
         if self._trouble is not None:
             self._trouble = None
             log.info("slave_sync: tables are those of master %s", address)
+            self._set_alive(True)
 
     def _failed(self, trouble: str) -> None:
         if self._trouble != trouble:
             log.warning("slave_sync: failed, will retry: %s", trouble)
         self._trouble = trouble
+        self._set_alive(False)
+
+    def _set_alive(self, is_alive: bool) -> None:
+        if self._role.is_master_alive is not is_alive:
+            self._role.is_master_alive = is_alive
+            for callback in self.on_alive_change:
+                callback()
 
     # One round
 

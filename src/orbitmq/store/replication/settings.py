@@ -53,6 +53,8 @@ class ReplicationSettings(IgnoredStoreSettings):
     min_in_sync_replicas: int = 1
     enable_auto_in_sync_replicas: bool = False
     all_ack_in_sync_state_set: bool = False
+    offset_check_in_slave: bool = False
+    """A slave moves a consumer whose offset it does not have; otherwise that consumer waits for the master."""
 
     @property
     def max_gap_in_sync(self) -> int:

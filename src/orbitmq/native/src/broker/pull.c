@@ -145,7 +145,7 @@ static int miss_pull_route(PullServer *self, const Pull *pull, PyObject *key) {
 
 /* Responses */
 
-typedef struct { int64_t next, low, high, topic_flag, group_flag; } PullResponseFields;
+typedef struct { int64_t suggested, next, low, high, topic_flag, group_flag; } PullResponseFields;
 
 static int put_pull_head(PullServer *self, const Pull *pull, const PullResponseFields *values, int64_t body_size) {
     PyObject *parts = pull->is_binary ? self->binary_parts : self->json_parts;
@@ -155,7 +155,7 @@ static int put_pull_head(PullServer *self, const Pull *pull, const PullResponseF
     if (start == NULL) return -1;
     uint8_t *at = start + PREFIX_SIZE;
     if (pull->is_binary) {
-        const int64_t numbers[] = {0, values->next, values->low, values->high, values->topic_flag, values->group_flag};
+        const int64_t numbers[] = {values->suggested, values->next, values->low, values->high, values->topic_flag, values->group_flag};
         put16(at, 0);
         at[2] = self->language;
         put16(at + 3, self->version);
@@ -168,7 +168,7 @@ static int put_pull_head(PullServer *self, const Pull *pull, const PullResponseF
         at = put_part(at, parts, 12);
         put32(fields - 4, at - fields);
     } else {
-        const int64_t numbers[] = {0, 0, values->group_flag, values->next, values->high, values->low,
+        const int64_t numbers[] = {0, values->suggested, values->group_flag, values->next, values->high, values->low,
                                    values->topic_flag, pull->opaque};
         for (int n = 0; n < 8; n++) at = put_decimal(put_part(at, parts, n), numbers[n]);
         at = put_bytes(put_part(at, parts, 8), PyBytes_AS_STRING(self->remark), remark_size);
@@ -337,6 +337,7 @@ static PyObject *answer_from(PullServer *self, const Pull *pull, PyObject *route
         fields.next = pull->offset + found.count;
         fields.topic_flag = PyLong_AsLongLong(PyTuple_GET_ITEM(route, 2));
         fields.group_flag = PyLong_AsLongLong(PyTuple_GET_ITEM(route, 3));
+        fields.suggested = PyLong_AsLongLong(PyTuple_GET_ITEM(route, 5));
         PyObject *answer = answer_of(self, pull, data, &found, log_window, &fields);
         if (answer != NULL)
             entry = make_result(RESULT_PULLED, Py_NewRef(group_and_queue), from_int(fields.next), from_int(found.count), from_int(found.total),
@@ -403,9 +404,9 @@ static PyObject *PullServer_answer(PullServer *self, PyObject *const *args, Py_s
 
 static PyObject *PullServer_add_route(PullServer *self, PyObject *args) {
     PyObject *key, *queue, *read, *group_and_queue;
-    long long topic_flag, group_flag;
-    if (!PyArg_ParseTuple(args, "SO!OLLO", &key, &QueueStateType, &queue, &read, &topic_flag, &group_flag, &group_and_queue)) return NULL;
-    PyObject *route = Py_BuildValue("(OOLLO)", queue, read, topic_flag, group_flag, group_and_queue);
+    long long topic_flag, group_flag, suggested;
+    if (!PyArg_ParseTuple(args, "SO!OLLOL", &key, &QueueStateType, &queue, &read, &topic_flag, &group_flag, &group_and_queue, &suggested)) return NULL;
+    PyObject *route = Py_BuildValue("(OOLLOL)", queue, read, topic_flag, group_flag, group_and_queue, suggested);
     if (route == NULL) return NULL;
     int is_set = PyDict_SetItem(self->routes, key, route);
     Py_DECREF(route);
