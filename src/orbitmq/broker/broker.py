@@ -351,7 +351,9 @@ class Broker:
         self.deferred = DeferredServices(self.schedule, self.timer, self.transactions)
         self.slave_sync: SlaveSync | None = None
         if self.role.is_slave:
-            self.slave_sync = slave_sync_of(self.runtime, self.metadata, self.deferred, self.pop.assignments)
+            self.slave_sync = slave_sync_of(
+                self.runtime, self.metadata, self.deferred, self.pop.assignments, self.registration
+            )
             self.slave_sync.load()
             self.slave_sync.on_alive_change += [self.route_epoch.advance, self.pulls.held.answer_all]
         self.runtime_info = RuntimeInfo(

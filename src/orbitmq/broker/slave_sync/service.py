@@ -19,20 +19,26 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.slave_sync.master_client import MasterClient, MasterRefusedError
 from orbitmq.broker.slave_sync.offset_merge import OffsetMerge
 from orbitmq.broker.slave_sync.tables import FollowedTables
+from orbitmq.protocol.bodies import GetBrokerMemberGroupResponseBody
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.remoting import RemotingClient, RemotingError
 from orbitmq.store import StoreError
 from orbitmq.store.config_tables import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from orbitmq.broker.pop.assignment import PopAssignments
+    from orbitmq.broker.registration.registrar import Registration
     from orbitmq.broker.runtime import BrokerRuntime, DeferredServices, Metadata
     from orbitmq.protocol.bodies import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
     from orbitmq.store.timer.checkpoint import TimerCheckpoint
 
 log = logging.getLogger("orbitmq.broker")
+
+MASTER_ID = 0
 
 SMALL_OFFSETS = 256 * 1024
 """Bytes of a table of consumer offsets, some thousand, that is requested in every round."""
@@ -48,8 +54,14 @@ class SlaveSync:
     """Follows the master of a slave from ``start`` to ``stop``."""
 
     def __init__(
-        self, runtime: BrokerRuntime, metadata: Metadata, tables: FollowedTables, merge: OffsetMerge
+        self,
+        runtime: BrokerRuntime,
+        metadata: Metadata,
+        tables: FollowedTables,
+        merge: OffsetMerge,
+        ask_name_server: Callable[[Command], Awaitable[Command | None]],
     ) -> None:
+        self._ask_name_server = ask_name_server
         self._config = runtime.config
         self._role = runtime.role
         self._store = runtime.store
@@ -109,6 +121,8 @@ class SlaveSync:
                 await asyncio.wait_for(self._wake.wait(), self._config.slave_metadata_check_period / 1000)
 
     async def _round(self) -> None:
+        if not self._role.master_address:
+            await self._look_for_master()
         address = self._role.master_address
         if not address or address == self._config.broker_address:
             raise MasterRefusedError(f"no name server knows a master of {self._config.broker_name}")
@@ -123,9 +137,22 @@ class SlaveSync:
             log.info("slave_sync: tables are those of master %s", address)
             self._set_alive(True)
 
+    async def _look_for_master(self) -> None:
+        """Ask a name server for the master, which may be back: the next registration can be half a minute away."""
+        config = self._config
+        fields = {"clusterName": config.broker_cluster_name, "brokerName": config.broker_name}
+        answer = await self._ask_name_server(Command(RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=fields))
+        if answer is None or answer.code != ResponseCode.SUCCESS or answer.body is None:
+            return
+        group = GetBrokerMemberGroupResponseBody.decode(answer.body).broker_member_group
+        if group is not None and (address := group.broker_addrs.get(MASTER_ID)):
+            self._role.found_master(address, "")
+
     def _failed(self, trouble: str) -> None:
         if self._trouble != trouble:
-            log.warning("slave_sync: failed, will retry: %s", trouble)
+            # The first round may come before the first answer of a name server.
+            level = logging.WARNING if self.rounds or self._address else logging.INFO
+            log.log(level, "slave_sync: failed, will retry: %s", trouble)
         self._trouble = trouble
         self._set_alive(False)
 
@@ -210,8 +237,13 @@ class SlaveSync:
 
 
 def slave_sync_of(
-    runtime: BrokerRuntime, metadata: Metadata, deferred: DeferredServices, assignments: PopAssignments
+    runtime: BrokerRuntime,
+    metadata: Metadata,
+    deferred: DeferredServices,
+    assignments: PopAssignments,
+    registration: Registration,
 ) -> SlaveSync:
     """The synchronization of a slave with these tables and services."""
     tables = FollowedTables(runtime, metadata, deferred, assignments)
-    return SlaveSync(runtime, metadata, tables, OffsetMerge(metadata.offsets, runtime.writer))
+    merge = OffsetMerge(metadata.offsets, runtime.writer)
+    return SlaveSync(runtime, metadata, tables, merge, registration.ask)

@@ -16,16 +16,17 @@ from orbitmq.client.errors import BrokerError, InvalidMessageError, NoNameServer
 from orbitmq.client.instance import fork_guard
 from orbitmq.client.instance.broker_requests import broker_request_handlers
 from orbitmq.client.instance.routes import MASTER, Route
+from orbitmq.client.instance.unreachable import UnreachableBrokers
 from orbitmq.client.producer.request_reply import PendingReplies
 from orbitmq.protocol.bodies import HeartbeatData, ProducerData, TopicRouteData
 from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP
-from orbitmq.remoting import CallTimeoutError, RemotingClient, RemotingError
+from orbitmq.remoting import CallTimeoutError, ConnectError, RemotingClient, RemotingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from orbitmq.client.config import ClientConfig
     from orbitmq.client.credentials import Credentials
@@ -74,7 +75,8 @@ class ClientInstance:
         self._first_heartbeats: set[asyncio.Task[None]] = set()
         self._probes: dict[Connection, asyncio.Task[None]] = {}
         self._is_closed = False
-        self._unreachable: set[str] = set()
+        self.unreachable = UnreachableBrokers(config.clock.monotonic)
+        self._missed_heartbeats: set[str] = set()
 
     # Sharing
 
@@ -271,16 +273,30 @@ class ClientInstance:
     def address(
         self, topic: str, broker_name: str, broker_id: int = MASTER, *, only_this: bool = True
     ) -> str | None:
-        """Address of a broker from the cached routes, of this topic first."""
+        """Address of a broker from the cached routes, of this topic first.
+
+        Without ``only_this`` it is that of another replica if there is no such broker, or if it is unreachable.
+        """
         route = self.routes.get(topic)
-        found = None if route is None else route.address(broker_name, broker_id, only_this=only_this)
+        found = None if route is None else self._address_in(route, broker_name, broker_id, only_this)
         if found is not None:
             return found
         for other in tuple(self.routes.values()):
-            found = other.address(broker_name, broker_id, only_this=only_this)
+            found = self._address_in(other, broker_name, broker_id, only_this)
             if found is not None:
                 return found
         return None
+
+    def _address_in(self, route: Route, broker_name: str, broker_id: int, only_this: bool) -> str | None:
+        found = route.address(broker_name, broker_id, only_this=only_this)
+        if only_this or found not in self.unreachable:
+            return found
+        return self._reachable(route.addresses[broker_name]) or found
+
+    def _reachable(self, replicas: Mapping[int, str]) -> str | None:
+        """The replica with the smallest id that is not known to be unreachable."""
+        known = (replicas[broker_id] for broker_id in sorted(replicas))
+        return next((address for address in known if address not in self.unreachable), None)
 
     def send_address(self, address: str) -> str:
         """The address to send to: the broker's VIP port with ``vip_channel_enabled``."""
@@ -290,25 +306,30 @@ class ClientInstance:
         return f"{host}:{int(port) - 2}"
 
     def any_address(self, topic: str) -> str | None:
-        """Address of a random broker of a topic, its master if it has one."""
+        """Address of a random broker of a topic, its master if it has one that is reachable."""
         route = self.routes.get(topic)
         if route is None or not route.addresses:
             return None
         replicas = self.random.choice([replicas for replicas in route.addresses.values() if replicas] or [{}])
-        return replicas.get(MASTER) or next(iter(replicas.values()), None)
+        return self._reachable(replicas) or next(iter(replicas.values()), None)
 
     # Calls
 
     async def connection(self, address: str) -> Connection:
         """The shared connection to an address. Raises RemotingError."""
         self.check_usable()
-        return await self.client.connection(address)
+        try:
+            connection = await self.client.connection(address)
+        except ConnectError:
+            self.unreachable.failed(address)
+            raise
+        self.unreachable.connected(address)
+        return connection
 
     async def call(self, address: str, command: Command, seconds: float | None = None) -> Command:
         """The successful response of a broker. Raises BrokerError for any other code, and RemotingError."""
-        self.check_usable()
         command.language = LanguageCode.PYTHON
-        connection = await self.client.connection(address)
+        connection = await self.connection(address)
         try:
             answer = await connection.call(command, self.config.api_timeout if seconds is None else seconds)
         except CallTimeoutError:
@@ -371,14 +392,14 @@ class ClientInstance:
 
     async def _heartbeat_to(self, address: str, body: bytes) -> None:
         try:
-            await self._heartbeat_over(await self.client.connection(address), address, body)
+            await self._heartbeat_over(await self.connection(address), address, body)
         except RemotingError as error:
             # Logged once per outage: consumers send heartbeats often.
-            if address not in self._unreachable:
+            if address not in self._missed_heartbeats:
                 log.warning("heartbeat: %s is unreachable: %s", address, error)
-            self._unreachable.add(address)
+            self._missed_heartbeats.add(address)
         else:
-            self._unreachable.discard(address)
+            self._missed_heartbeats.discard(address)
 
     async def _heartbeat_over(self, connection: Connection, address: str, body: bytes) -> None:
         command = Command(RequestCode.HEART_BEAT, body=body, language=LanguageCode.PYTHON)

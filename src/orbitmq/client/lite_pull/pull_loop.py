@@ -34,6 +34,7 @@ log = logging.getLogger("orbitmq.client")
 
 BUSY_PAUSE = 0.02
 FAILURE_PAUSE = 1.0
+NO_PROGRESS_PAUSE = 0.5
 NO_OFFSET_PAUSE = 3.0
 """Backoff in seconds, as in Java: after flow control, after other failures, and without a start offset."""
 
@@ -115,6 +116,10 @@ class QueuePuller:
                 messages = pulled_messages(response.body, queue.broker_name, topic, offset, response.offset_delta)
             self._queues.put(assigned, _matching(messages, subscription), response.next_offset)
         assigned.broker_id = response.broker_id
+        makes_no_progress = response.status is PullStatus.NO_MATCHED_MSG and response.next_offset == offset
+        if makes_no_progress and await self._address(assigned) == address:
+            # From a slave that sends the consumer to a master which it does not reach.
+            await asyncio.sleep(NO_PROGRESS_PAUSE)
 
     def _continue_at(self, assigned: AssignedQueue, offset: int) -> None:
         """Continue at the broker's offset: the old one no longer exists, or the group was reset."""

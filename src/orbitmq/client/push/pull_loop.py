@@ -39,6 +39,12 @@ BUSY_SECONDS = 0.02
 UNLOCKED_SECONDS = 0.1
 """Interval of checks whether a queue is locked yet."""
 
+NO_PROGRESS_SECONDS = 0.5
+"""Interval of pulls from a slave that sends the consumer to a master which it does not reach."""
+
+MAX_FAILURES = 3
+"""Failures after which a pull is repeated without a pause, if another broker has the queue."""
+
 _UNKNOWN_HERE = frozenset(
     {int(ResponseCode.SUBSCRIPTION_NOT_EXIST), int(ResponseCode.SUBSCRIPTION_NOT_LATEST)}
     | {int(ResponseCode.FILTER_DATA_NOT_EXIST), int(ResponseCode.FILTER_DATA_NOT_LATEST)}
@@ -83,7 +89,13 @@ class _QueuePuller:
         self._pulling = pulling
         self._queue = queue
         self._broker_id = MASTER
+        self._address = ""
+        """The broker of the last pull."""
+        self._failures = 0
+        """Connections that failed since the last answer."""
         self._template: tuple[Subscription, bytes] | None = None
+        self._makes_no_progress = False
+        """The last answer was to ask again at once, at the same offset."""
         self._is_retry = queue.queue.topic.startswith(RETRY_PREFIX)
         self._last_error = ""
 
@@ -113,15 +125,16 @@ class _QueuePuller:
         counts.pull_time += clock.monotonic() - began
         self._process(answer, subscription)
         self._last_error = ""
+        self._failures = 0
+        if self._makes_no_progress and self._next_address() == self._address:
+            await asyncio.sleep(NO_PROGRESS_SECONDS)
         if config.pull_interval:
             await asyncio.sleep(config.pull_interval)
 
     async def _exchange(self, subscription: Subscription) -> Command:
         pulling, queue = self._pulling, self._queue
-        instance, name = pulling.instance, queue.queue
-        address = instance.address(name.topic, name.broker_name, self._broker_id, only_this=False)
-        if address is None:
-            address = await broker_address(instance, name)
+        instance = pulling.instance
+        self._address = address = self._next_address() or await broker_address(instance, queue.queue)
         connection = await instance.connection(address)
         flag, commit = PULL_SUSPEND, 0
         if not pulling.config.is_broadcasting and self._broker_id == MASTER:
@@ -141,6 +154,11 @@ class _QueuePuller:
             instance.doubt(connection)
             raise
 
+    def _next_address(self) -> str | None:
+        """Address of the suggested broker, or of another replica if that is missing or unreachable."""
+        name = self._queue.queue
+        return self._pulling.instance.address(name.topic, name.broker_name, self._broker_id, only_this=False)
+
     def _process(self, answer: Command, subscription: Subscription) -> None:
         queue = self._queue
         response = parse_pull_response(answer, queue.queue.broker_name)
@@ -152,6 +170,9 @@ class _QueuePuller:
         messages: list[PulledMessage] = []
         if response.status is PullStatus.FOUND and response.body:
             messages = self._messages(response.body, subscription, response.offset_delta)
+        self._makes_no_progress = (
+            response.status is PullStatus.NO_MATCHED_MSG and queue.next_offset == response.next_offset
+        )
         queue.next_offset, queue.has_begun = response.next_offset, True
         if messages:
             subscription.counts.pulled += len(messages)
@@ -177,7 +198,7 @@ class _QueuePuller:
 
     async def wait_after(self, error: Exception) -> None:
         """Back off after a failure, and refresh what may have caused it."""
-        pulling, topic = self._pulling, self._queue.queue.topic
+        pulling = self._pulling
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             await asyncio.sleep(BUSY_SECONDS)
             return
@@ -191,13 +212,23 @@ class _QueuePuller:
                 pulling.beat()
             await asyncio.sleep(pulling.config.pull_time_delay_when_exception)
             return
+        if isinstance(error, RemotingError) and await self._has_other_replica():
+            return
         await asyncio.sleep(pulling.config.pull_time_delay_when_exception)
-        if isinstance(error, RemotingError):
-            # The broker may have another address by now.
-            try:
-                await pulling.instance.refresh(topic)
-            except (OrbitMQError, RemotingError) as refused:
-                log.debug("route: refresh of %s failed: %s", topic, refused)
+
+    async def _has_other_replica(self) -> bool:
+        """Refresh the route after a failure; True if a reachable broker other than the failed one has the queue."""
+        name, instance = self._queue.queue, self._pulling.instance
+        self._failures += 1
+        try:
+            # The broker may have another address by now, or be gone.
+            await instance.refresh(name.topic)
+        except (OrbitMQError, RemotingError) as refused:
+            log.debug("route: refresh of %s failed: %s", name.topic, refused)
+            return False
+        address = self._next_address()
+        is_other = address is not None and address != self._address and address not in instance.unreachable
+        return is_other and self._failures <= MAX_FAILURES
 
 
 def _template(pulling: PullLoop, queue: ProcessQueue, subscription: Subscription) -> bytes:

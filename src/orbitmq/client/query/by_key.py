@@ -12,7 +12,7 @@ from orbitmq.client.message import ReceivedMessage
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.message.record import iter_records
-from orbitmq.remoting import RemotingError
+from orbitmq.remoting import ConnectError, RemotingError
 
 if TYPE_CHECKING:
     from orbitmq.client.instance.instance import ClientInstance
@@ -42,9 +42,8 @@ async def query_by_key(
         "endTimestamp": str(end_ms),
         "_UNIQUE_KEY_QUERY": "false",
     }
-    brokers = {name: route.address(name, MASTER, only_this=False) for name in route.addresses}
     answers = await asyncio.gather(
-        *(_query(instance, name, address, fields) for name, address in brokers.items() if address is not None),
+        *(_query_replicas(instance, name, fields) for name, replicas in route.addresses.items() if replicas),
         return_exceptions=True,
     )
     failed = [answer for answer in answers if isinstance(answer, BaseException)]
@@ -69,6 +68,19 @@ async def _route(instance: ClientInstance, topic: str) -> Route:
         if (model := instance.routes.get(topic)) is None:
             raise
         return model
+
+
+async def _query_replicas(instance: ClientInstance, name: str, fields: dict[str, str]) -> list[ReceivedMessage]:
+    """The messages that the master of a broker finds, or a slave if the master is unreachable."""
+    address = instance.address(fields["topic"], name, MASTER, only_this=False)
+    assert address is not None, "not in the route"
+    try:
+        return await _query(instance, name, address, fields)
+    except ConnectError:
+        other = instance.address(fields["topic"], name, MASTER, only_this=False)
+        if other is None or other == address:
+            raise
+        return await _query(instance, name, other, fields)
 
 
 async def _query(
