@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from orbitmq.cli.interrupts import INTERRUPTED
 from orbitmq.cli.server.gc_tuning import disable_gc_for_start
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def main() -> None:
         sys.exit(f"orbitmq: {sentence}")
     except KeyboardInterrupt:
         print("orbitmq: interrupted", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 def _run() -> None:

@@ -7,22 +7,23 @@ import ipaddress
 import os
 import re
 import socket
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from orbitmq.client.credentials import Credentials, CredentialsError, load_credentials
-from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.errors import InvalidOptionError
 from orbitmq.client.serialization.serializer import AUTO
 from orbitmq.platform.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock
 from orbitmq.protocol.message.message_id import UniqueIdFactory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from random import Random
 
     from orbitmq.client.serialization.serializer import Serializer
     from orbitmq.remoting import ClientTls
 
 DEFAULT_INSTANCE = "DEFAULT"
+DEFAULT_ADDRESS = "127.0.0.1:9876"
 
 _INSTANCE_ADDRESS = re.compile(r"MQ_INST_\w+_\w+\.")
 
@@ -78,9 +79,9 @@ class ClientConfig:
             "api_timeout",
         ):
             if not getattr(self, name) > 0:
-                raise InvalidMessageError(f"{name} must be more than 0, not {getattr(self, name)}")
+                raise InvalidOptionError(f"{name} must be more than 0, not {getattr(self, name)}")
         if self.trace_msg_batch_num < 1:
-            raise InvalidMessageError(f"trace_msg_batch_num must be 1 or more, not {self.trace_msg_batch_num}")
+            raise InvalidOptionError(f"trace_msg_batch_num must be 1 or more, not {self.trace_msg_batch_num}")
         if not self.namespace:
             object.__setattr__(self, "namespace", _namespace_in(self.name_servers))
         try:
@@ -88,7 +89,7 @@ class ClientConfig:
                 self.access_key, self.secret_key, self.security_token, path=self.credentials_file
             )
         except CredentialsError as error:
-            raise InvalidMessageError(str(error)) from None
+            raise InvalidOptionError(str(error)) from None
         object.__setattr__(self, "credentials", credentials)
 
     @property
@@ -106,12 +107,20 @@ def name_server_list(given: str | Iterable[str] | None) -> tuple[str, ...]:
     """Name servers from ``host:port;host:port``, a list of them, or the environment variable NAMESRV_ADDR."""
     if given is None:
         given = os.environ.get("NAMESRV_ADDR", "")
+    if not isinstance(given, Iterable):
+        raise InvalidOptionError(
+            f'name servers are "host:port", several separated by ";", or a list, not {given!r}'
+        )
     parts = given.split(";") if isinstance(given, str) else list(given)
     found = tuple(part.strip().removeprefix("http://").rpartition("/")[2] for part in parts if part.strip())
     if not found:
-        raise InvalidMessageError(
+        raise InvalidOptionError(
             'no name server is given: pass "host:port", several separated by ";", or set NAMESRV_ADDR'
         )
+    for address in found:
+        port = address.rpartition(":")[2]
+        if ":" not in address or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise InvalidOptionError(f"the name server {address!r} is not host:port, such as {DEFAULT_ADDRESS}")
     return found
 
 

@@ -16,6 +16,10 @@ class InvalidMessageError(OrbitMQError, ValueError):
     """A message, a name or an option is invalid. Nothing was sent."""
 
 
+class InvalidOptionError(InvalidMessageError):
+    """An option of a producer or consumer is unknown, or its value is of another type or out of range."""
+
+
 class BodyError(OrbitMQError, ValueError):
     """A body is not what a handler or ``message.json()`` expects: not JSON, or not of the type."""
 

@@ -92,6 +92,8 @@ class Message:
                 _check_value(name, text)
                 self._properties[name] = text
         if when:
+            if unknown := when.keys() - DeliveryTime.__annotations__.keys():
+                raise TypeError(f"Message() got an unexpected keyword argument {min(unknown)!r}")
             self._set_time(**when)
         if priority is not None:
             self._set_priority(priority)

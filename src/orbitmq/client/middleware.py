@@ -14,7 +14,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.errors import InvalidOptionError
 from orbitmq.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class MiddlewareStack:
     """The middleware of one producer or consumer, the first one outermost."""
 
     def __init__(self, group: str, middleware: Iterable[Any], *, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Raises InvalidMessageError for another object."""
+        """Raises InvalidOptionError for another object."""
         self._group = group
         self._clock = clock
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -110,7 +110,7 @@ class MiddlewareStack:
         every = list(middleware)
         for one in every:
             if not (callable(getattr(one, "on_send", None)) or callable(getattr(one, "on_handle", None))):
-                raise InvalidMessageError(f"a middleware has on_send or on_handle: {one!r} has neither")
+                raise InvalidOptionError(f"a middleware has on_send or on_handle: {one!r} has neither")
         self._around_send = [one.on_send for one in every if _overrides(one, "on_send")]
         self._around_handle = [one.on_handle for one in every if _overrides(one, "on_handle")]
 

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from orbitmq.client.errors import InvalidMessageError, NotRunningError
-from orbitmq.client.producer.config import split_options
+from orbitmq.client.options import split_options
 from orbitmq.client.sync.consumer import set_on_signals
 from orbitmq.client.sync.producer import Producer
 from orbitmq.database import MAX_DELETED_ROWS, for_short_transactions

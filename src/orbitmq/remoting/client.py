@@ -56,6 +56,11 @@ class RemotingClient:
     def connections(self) -> frozenset[Connection]:
         return frozenset(self._endpoint.connections)
 
+    def is_connected(self, address: str) -> bool:
+        """True while the shared connection to ``host:port`` is open."""
+        shared = self._shared.get(address)
+        return shared is not None and not shared.is_closing
+
     async def connection(self, address: str) -> Connection:
         """The shared connection to ``host:port``. Raises ConnectError."""
         shared = self._shared.get(address)

@@ -250,7 +250,7 @@ def test_a_line_that_is_wrong_is_named_and_what_came_before_is_sent(
     ("arguments", "complaint"),
     [
         (["orders", "x", "-n", NOBODY], "no name server responds "),
-        (["orders", "x", "-n", "nonsense"], "no name server responds "),
+        (["orders", "x", "-n", "nonsense"], "the name server 'nonsense' is not host:port"),
         (["no topic", "x", "-n", NOBODY], "the topic 'no topic' contains illegal characters"),
         (["orders", "", "-n", NOBODY], "the body of the message is empty"),
         (["orders", "x", "--prop", "TAGS=a", "-n", NOBODY], "the property name 'TAGS' is RocketMQ's own"),

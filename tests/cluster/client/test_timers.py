@@ -224,13 +224,15 @@ async def test_a_closed_producer_takes_nothing_back(cluster: LocalCluster) -> No
 
 
 async def test_a_broker_may_not_allow_it() -> None:
-    async with LocalCluster() as cluster, Producer(cluster.name_server, group="clock") as producer:
+    settings = {"recallMessageEnable": "false"}
+    async with LocalCluster(settings=settings) as cluster, Producer(cluster.name_server, group="clock") as producer:
         receipt = await producer.send(Message(TOPIC, b"tea", delay=60))
         with pytest.raises(BrokerError, match="operation is forbidden") as refused:
             await producer.recall(TOPIC, receipt.recall_handle or "")
         assert refused.value.code == 16
 
 
+@pytest.mark.orbitmq(settings={"recallMessageEnable": "false"})
 def test_plain_code_does_the_same(orbitmq: ThreadCluster) -> None:
     with omq.Producer(orbitmq.name_server, group="clock") as producer:
         receipt = producer.send(Message(TOPIC, b"tea", delay=60))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orbitmq.cli.bench.suite import run_suite
+from orbitmq.cli.interrupts import run
 from orbitmq.cli.messages.live_counters import LiveCounters
 from orbitmq.cli.messages.options import client_errors
 from orbitmq.cli.output import complain, for_people, for_progress, many, print_json, safe, size_text
@@ -158,8 +159,6 @@ def _limit(messages: int | None, seconds: float | None) -> "Limit":
 
 def _run(load: "Load", nameserver: str | None, task: "Task", label: str, *, filled: int) -> "Outcome":
     """Run a load in the given or a temporary cluster with this many messages, and show progress."""
-    from orbitmq.remoting import run  # noqa: PLC0415
-
     counters = LiveCounters()
     return run(_run_with_progress(load, nameserver, task, counters, label, filled))
 

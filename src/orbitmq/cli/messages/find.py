@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from orbitmq.cli.interrupts import run
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers, client_errors
 from orbitmq.cli.messages.tail import message_writer
 from orbitmq.cli.output import complain
@@ -31,7 +32,6 @@ def find(
     since = parse_time(begin) / 1000
     with client_errors():
         from orbitmq.client.query.find import find_messages  # noqa: PLC0415 - not imported for help texts
-        from orbitmq.remoting import run  # noqa: PLC0415
 
         found = run(find_messages(nameserver, topic, key, most=count, since=since))
         write = message_writer(json)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orbitmq.cli.interrupts import run
 from orbitmq.cli.messages.live_counters import LiveCounters
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers, client_errors
 from orbitmq.cli.messages.stdin import all_of, lines_of
@@ -83,8 +84,6 @@ def send(
     }
     fields = {name: value for name, value in fields.items() if value}
     with client_errors():
-        from orbitmq.remoting import run  # noqa: PLC0415 - not imported for help texts
-
         if file is not None:
             run(_send_lines(nameserver, topic, file, fields, json))
         else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orbitmq.cli.interrupts import run
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers, client_errors
 from orbitmq.cli.output import complain, for_people, print_json_line, printable, size_text, time_text
 from orbitmq.cli.time_expressions import TIME_HELP, parse_time
@@ -64,8 +65,6 @@ def tail(
         raise typer.BadParameter("give --tag or --sql, not both")
     when = begin if begin in {BEGINNING, END} else parse_time(begin) / 1000
     with client_errors():
-        from orbitmq.remoting import run  # noqa: PLC0415 - not imported for help texts
-
         write = message_writer(json)
         try:
             run(_tail(nameserver, topic, tag, _sql_filter(sql), when, count, write))

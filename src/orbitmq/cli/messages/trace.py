@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.tree import Tree
 
+from orbitmq.cli.interrupts import run
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers, client_errors
 from orbitmq.cli.output import complain, for_people, print_json, safe, size_text, time_text
 from orbitmq.cli.time_expressions import TIME_HELP, parse_time
@@ -37,7 +38,6 @@ def trace(
     since = parse_time(begin)
     with client_errors():
         from orbitmq.client.trace.query import trace_message  # noqa: PLC0415 - not imported for help texts
-        from orbitmq.remoting import run  # noqa: PLC0415
 
         found = run(trace_message(nameserver, message_id, topic=topic, most=count, begin_ms=since))
         if json:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
+from orbitmq.cli.interrupts import run
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, client_errors
 from orbitmq.cli.output import for_people, safe
 from orbitmq.cli.server.broker import load_broker_settings
@@ -97,8 +98,6 @@ def quickstart(
 ) -> None:
     """Start a name server and a broker, demonstrate a producer and consumers, and keep running."""
     with client_errors():
-        from orbitmq.remoting import run  # noqa: PLC0415 - not imported for help texts
-
         run(_quickstart((data or DATA).expanduser(), once, messages, spark, nameserver_port, broker_port))
 
 

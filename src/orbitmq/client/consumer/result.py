@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
@@ -17,7 +18,10 @@ Handler: TypeAlias = MessageHandler | BatchHandler
 DEAD_LETTER = -1
 """The delay level that sends a message to the dead letter queue at once."""
 
-MAX_LEVEL = 18
+LEVEL_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""Delays of RocketMQ's levels, from 1 on. Brokers can be configured otherwise (``messageDelayLevel``)."""
+
+MAX_LEVEL = len(LEVEL_SECONDS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,9 +51,24 @@ class ConsumeResult:
         return cls(succeeded=True, ack_index=ack_index, delay_level=delay_level)
 
     @classmethod
-    def later(cls, delay_level: int = 0, *, suspend: float | None = None) -> ConsumeResult:
-        """Retry after the delay of a level, or in an orderly queue after ``suspend`` seconds."""
+    def later(
+        cls, delay_level: int = 0, *, delay: float | None = None, suspend: float | None = None
+    ) -> ConsumeResult:
+        """Retry after ``delay`` seconds, or after the delay of a level.
+
+        Brokers have levels only: ``delay`` is rounded up to the next one of 1, 5, 10, 30 s, 1 to 10 min, 20 min,
+        30 min, 1 h and 2 h. In an orderly queue it is exact, as ``suspend`` is.
+        """
+        if delay is not None:
+            if delay_level or suspend is not None:
+                raise InvalidMessageError("give one of delay, delay_level and suspend")
+            delay_level, suspend = _level_of(delay), delay
         return cls(succeeded=False, delay_level=delay_level, suspend=suspend)
+
+    @classmethod
+    def dead_letter(cls) -> ConsumeResult:
+        """Move the message to the dead letter queue of the group, without a retry."""
+        return cls(succeeded=False, delay_level=DEAD_LETTER)
 
     def done_of(self, count: int) -> int:
         """Number of consumed messages of ``count``, from the first on."""
@@ -60,6 +79,13 @@ class ConsumeResult:
 
 ConsumeResult.SUCCESS = ConsumeResult(succeeded=True)
 ConsumeResult.LATER = ConsumeResult(succeeded=False)
+
+
+def _level_of(seconds: float) -> int:
+    """The lowest level with at least this delay. Raises InvalidMessageError."""
+    if not 0 <= seconds <= LEVEL_SECONDS[-1]:
+        raise InvalidMessageError(f"the delay of a retry is 0 to {LEVEL_SECONDS[-1]} seconds, not {seconds!r}")
+    return bisect.bisect_left(LEVEL_SECONDS, seconds) + 1
 
 
 def result_of(returned: object) -> ConsumeResult:

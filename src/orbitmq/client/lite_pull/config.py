@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, cast
 
 from orbitmq.client.config import ClientOptions
-from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.errors import InvalidOptionError
 from orbitmq.client.lite_pull.assigned_queues import PullLimits
 from orbitmq.client.lite_pull.pull_loop import PullSettings
 from orbitmq.client.push.config import ConsumerConfig
@@ -26,8 +26,11 @@ class LitePullConfig:
 
     message_model: MessageModel | str = MessageModel.CLUSTERING
     """CLUSTERING: members of a group share the queues. BROADCASTING: each gets all of them."""
+    start_from: str | float | datetime.datetime | None = None
+    """Where a group without a committed offset begins: ``"earliest"``, ``"latest"``, a datetime or seconds since
+    1970. Default: ``"latest"``."""
     consume_from_where: ConsumeFromWhere | str = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """Where a group without a committed offset begins."""
+    """The same with Java's names."""
     consume_timestamp: str | float | datetime.datetime | None = None
     """For CONSUME_FROM_TIMESTAMP, as for push consumers."""
     allocate_message_queue_strategy: Strategy | None = None
@@ -61,18 +64,19 @@ class LitePullConfig:
         # Builds the derived values, which validate their fields.
         _ = self.shared, self.limits
         if self.auto_commit_interval < MIN_AUTO_COMMIT:
-            raise InvalidMessageError(
+            raise InvalidOptionError(
                 f"auto_commit_interval must be at least {MIN_AUTO_COMMIT:g}, not {self.auto_commit_interval!r}"
             )
         for name in ("poll_timeout", "topic_metadata_check_interval"):
             if getattr(self, name) < 0:
-                raise InvalidMessageError(f"{name} must not be less than 0, it is {getattr(self, name)!r}")
+                raise InvalidOptionError(f"{name} must not be less than 0, it is {getattr(self, name)!r}")
 
     @property
     def shared(self) -> ConsumerConfig:
         """The options of components shared with push consumers."""
         return ConsumerConfig(
             message_model=cast("MessageModel", self.message_model),
+            start_from=self.start_from,
             consume_from_where=cast("ConsumeFromWhere", self.consume_from_where),
             consume_timestamp=self.consume_timestamp,
             allocate_message_queue_strategy=self.allocate_message_queue_strategy,
@@ -105,6 +109,7 @@ class LitePullOptions(ClientOptions, total=False):
     """Keywords of a lite pull consumer: the fields of LitePullConfig and ClientConfig, which document them."""
 
     message_model: MessageModel | str
+    start_from: str | float | datetime.datetime | None
     consume_from_where: ConsumeFromWhere | str
     consume_timestamp: str | float | datetime.datetime | None
     allocate_message_queue_strategy: Strategy | None

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
+from orbitmq.client import health
 from orbitmq.client.config import ClientConfig, name_server_list
 from orbitmq.client.consumer import hooks as consume_hooks
 from orbitmq.client.consumer.offset_store import LocalOffsets, RemoteOffsets
@@ -19,7 +20,7 @@ from orbitmq.client.instance.route_listener import QueueListeners
 from orbitmq.client.lite_pull.config import LitePullConfig, LitePullOptions
 from orbitmq.client.lite_pull.runtime import LitePullRuntime
 from orbitmq.client.namespace import unwrap, wrap
-from orbitmq.client.producer.config import split_options
+from orbitmq.client.options import split_options
 from orbitmq.client.trace.encoding import ConsumeOutcome
 from orbitmq.client.validation import check_group, check_topic
 from orbitmq.filter import SQL92, TAG, FilterError, compile_subscription, subscription_data
@@ -92,6 +93,20 @@ class LitePullConsumer:
     @property
     def is_running(self) -> bool:
         return self._runtime is not None
+
+    @property
+    def is_connected(self) -> bool:
+        """True while a connection to a broker is open; before any topic is known, to a name server."""
+        return health.is_connected(self._instance)
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """Messages of each assigned queue behind the last poll. Raises OrbitMQError."""
+        member = self._running()
+        assigned = {one.queue: one.position for one in member.queues.all()}
+        return await health.queue_lag(self._connected(), self._group, assigned, assigned.get)
+
+    def __repr__(self) -> str:
+        return health.described(self, self.group, self.client_config, self._was_started, self.is_running)
 
     async def start(self) -> Self:
         """Start pulling. Brokers and name servers may start later."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbitmq.client.config import ClientOptions
-from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.errors import InvalidOptionError
 from orbitmq.client.producer.latency_fault import LADDER_5, FaultLadder
 from orbitmq.client.validation import check_producer_group, check_topic
 from orbitmq.protocol.codes import ResponseCode
@@ -83,9 +82,9 @@ class ProducerConfig:
             check_topic(topic)
         for name in ("send_msg_timeout", "detect_timeout", "detect_interval", "max_message_size"):
             if not getattr(self, name) > 0:
-                raise InvalidMessageError(f"{name} must be more than 0, not {getattr(self, name)}")
+                raise InvalidOptionError(f"{name} must be more than 0, not {getattr(self, name)}")
         if self.send_msg_max_timeout_per_request is not None and self.send_msg_max_timeout_per_request <= 0:
-            raise InvalidMessageError("send_msg_max_timeout_per_request must be more than 0, or None")
+            raise InvalidOptionError("send_msg_max_timeout_per_request must be more than 0, or None")
         for name, least, most in (
             ("default_topic_queue_nums", 1, 65535),
             ("compress_msg_body_over_howmuch", 0, 1 << 31),
@@ -99,7 +98,7 @@ class ProducerConfig:
             ("back_pressure_for_async_send_size", 1 << 20, 1 << 40),
         ):
             if not least <= getattr(self, name) <= most:
-                raise InvalidMessageError(f"{name} must be from {least} to {most}, not {getattr(self, name)}")
+                raise InvalidOptionError(f"{name} must be from {least} to {most}, not {getattr(self, name)}")
         object.__setattr__(self, "compress_type", compression(self.compress_type))
         object.__setattr__(self, "retry_response_codes", frozenset(map(int, self.retry_response_codes)))
 
@@ -112,11 +111,11 @@ class ProducerConfig:
 
 
 def compression(kind: Compression | str) -> Compression:
-    """Parse the name of a compression. Raises InvalidMessageError."""
+    """Parse the name of a compression. Raises InvalidOptionError."""
     try:
         return Compression[kind.upper()] if isinstance(kind, str) else Compression(kind)
     except (KeyError, ValueError):
-        raise InvalidMessageError(f"compress_type must be ZLIB, LZ4 or ZSTD, not {kind!r}") from None
+        raise InvalidOptionError(f"compress_type must be ZLIB, LZ4 or ZSTD, not {kind!r}") from None
 
 
 class ProducerOptions(ClientOptions, total=False):
@@ -147,15 +146,3 @@ class ProducerOptions(ClientOptions, total=False):
     start_detector_enable: bool
     detect_timeout: float
     detect_interval: float
-
-
-def split_options(options: dict[str, Any], *kinds: type) -> list[dict[str, Any]]:
-    """Split options by the dataclass that has the field. Raises InvalidMessageError for unknown names."""
-    fields = [{field.name for field in dataclasses.fields(kind)} for kind in kinds]
-    known = set[str]().union(*fields)
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f": did you mean {near[0]}?" if near else ""
-            raise InvalidMessageError(f"there is no option {name}{hint}")
-    return [{name: value for name, value in options.items() if name in names} for names in fields]

@@ -7,6 +7,7 @@ import logging
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack, cast
 
+from orbitmq.client import health
 from orbitmq.client import namespace as namespaces
 from orbitmq.client.config import (
     ClientConfig,
@@ -23,11 +24,12 @@ from orbitmq.client.errors import (
 from orbitmq.client.instance import fork_guard
 from orbitmq.client.instance.instance import ClientInstance
 from orbitmq.client.middleware import MiddlewareStack
+from orbitmq.client.options import split_options
 from orbitmq.client.producer.accumulator import Accumulator
 from orbitmq.client.producer.async_send import AsyncSend
 from orbitmq.client.producer.backpressure import InFlight
 from orbitmq.client.producer.batch import PartlySentError, check_batch, cut
-from orbitmq.client.producer.config import ProducerConfig, ProducerOptions, split_options
+from orbitmq.client.producer.config import ProducerConfig, ProducerOptions
 from orbitmq.client.producer.hooks import Communication
 from orbitmq.client.producer.latency_fault import DETECT_PAUSE, LatencyFaults
 from orbitmq.client.producer.message_encoder import MessageEncoder
@@ -111,6 +113,14 @@ class Producer:
     def topics(self) -> Iterable[str]:
         """Topics that were sent to, with namespace."""
         return (*self._sender.wire_topics(), *self._request_sender.reply_topics) if self._was_started else ()
+
+    @property
+    def is_connected(self) -> bool:
+        """True while a connection to a broker is open; before any topic is known, to a name server."""
+        return health.is_connected(self._instance if self._is_open else None)
+
+    def __repr__(self) -> str:
+        return health.described(self, self.config.group, self.client_config, self._was_started, self._is_open)
 
     def add_hook(self, hook: SendHook) -> None:
         """Add a hook for later sends."""

@@ -15,6 +15,7 @@ from orbitmq.client.consumer.result import ConsumeResult, result_of
 from orbitmq.client.consumer.send_back import TIMEOUT_LEVEL
 from orbitmq.client.consumer.thread_pool import ConsumeThreads, Job
 from orbitmq.client.errors import OrbitMQError
+from orbitmq.client.push.inbox import NotTakenError
 from orbitmq.client.trace.encoding import ConsumeOutcome
 from orbitmq.platform.clock import SYSTEM_CLOCK
 from orbitmq.protocol.errors import ProtocolError
@@ -301,6 +302,8 @@ class ConcurrentConsumption:
         if raised is None and inspect.isawaitable(returned):
             # A plain function that returns a coroutine, as decorators do.
             self._spawn(self._await_result(batch, returned))
+            return
+        if isinstance(raised, NotTakenError):
             return
         if raised is not None:
             log.warning(

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from orbitmq.client.config import ClientOptions
-from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.errors import InvalidOptionError
 from orbitmq.protocol.bodies import ConsumeFromWhere, MessageModel
 
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ DEFAULT_MAX_RECONSUME_TIMES = 16
 INT_MAX = 2**31 - 1
 DEFAULT_START_AGE_MS = 1_800_000
 """Age of the first messages that CONSUME_FROM_TIMESTAMP consumes without a ``consume_timestamp``."""
+
+START_NAMES = {
+    "earliest": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "latest": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+}
 
 _RANGES: dict[str, tuple[float, float]] = {
     "consume_thread_max": (1, 1000),
@@ -57,8 +62,11 @@ class ConsumerConfig:
     """CLUSTERING: members of a group share the messages. BROADCASTING: each gets all of them."""
     orderly: bool = False
     """Consume each queue in order, one message (or batch) after the other."""
+    start_from: str | float | datetime.datetime | None = None
+    """Where a group without a committed offset begins: ``"earliest"``, ``"latest"``, a datetime or seconds since
+    1970. Default: ``"latest"``."""
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """Where a group without a committed offset begins."""
+    """The same with Java's names."""
     consume_timestamp: str | float | datetime.datetime | None = None
     """For CONSUME_FROM_TIMESTAMP: ``yyyyMMddHHmmss`` in local time, seconds since 1970, or a datetime. Without it,
     half an hour ago."""
@@ -122,6 +130,10 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message_model", _member(MessageModel, self.message_model, "message_model"))
+        if self.start_from is not None:
+            begin, timestamp = start_position(self.start_from, self.consume_from_where, self.consume_timestamp)
+            object.__setattr__(self, "consume_from_where", begin)
+            object.__setattr__(self, "consume_timestamp", timestamp)
         where = _member(ConsumeFromWhere, self.consume_from_where, "consume_from_where")
         object.__setattr__(self, "consume_from_where", where)
         for name, (low, high) in _RANGES.items():
@@ -130,16 +142,16 @@ class ConsumerConfig:
             if getattr(self, name) != -1:
                 _check_range(name, getattr(self, name), low, high)
         if self.consume_thread_min is not None and not 1 <= self.consume_thread_min <= self.consume_thread_max:
-            raise InvalidMessageError(
+            raise InvalidOptionError(
                 f"consume_thread_min must be from 1 to consume_thread_max ({self.consume_thread_max}), "
                 f"not {self.consume_thread_min}"
             )
         if self.orderly and self.uses_priority:
-            raise InvalidMessageError(
+            raise InvalidOptionError(
                 "an orderly consumer keeps the order of queues: remove by_priority and topic_levels"
             )
         if self.consumer_timeout_when_suspend < self.broker_suspend_max_time:
-            raise InvalidMessageError("consumer_timeout_when_suspend must not be less than broker_suspend_max_time")
+            raise InvalidOptionError("consumer_timeout_when_suspend must not be less than broker_suspend_max_time")
         self.start_timestamp_ms(0)
 
     @property
@@ -169,7 +181,7 @@ class ConsumerConfig:
             try:
                 return round(time.mktime(time.strptime(given, "%Y%m%d%H%M%S")) * 1000)
             except ValueError:
-                raise InvalidMessageError(f"consume_timestamp {given!r} is not yyyyMMddHHmmss") from None
+                raise InvalidOptionError(f"consume_timestamp {given!r} is not yyyyMMddHHmmss") from None
         return round(given * 1000)
 
     def window(self, queue_count: int) -> tuple[int, int]:
@@ -182,9 +194,28 @@ class ConsumerConfig:
         return count, size
 
 
+def start_position(
+    start_from: str | float | datetime.datetime, where: str, timestamp: object
+) -> tuple[ConsumeFromWhere, float | None]:
+    """Java's two options for a ``start_from``. Raises InvalidOptionError."""
+    found: tuple[ConsumeFromWhere, float | None]
+    if not isinstance(start_from, str):
+        seconds = start_from.timestamp() if isinstance(start_from, datetime.datetime) else start_from
+        found = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, seconds
+    elif start_from in START_NAMES:
+        found = START_NAMES[start_from], None
+    else:
+        raise InvalidOptionError(
+            f'start_from is "earliest", "latest", a datetime or seconds since 1970, not {start_from!r}'
+        )
+    if where not in {ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, found[0]} or timestamp not in {None, found[1]}:
+        raise InvalidOptionError("give start_from, or consume_from_where with consume_timestamp, not both")
+    return found
+
+
 def _check_range(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise InvalidMessageError(f"{name} must be {low:g} to {high:g}, not {value!r}")
+        raise InvalidOptionError(f"{name} must be {low:g} to {high:g}, not {value!r}")
 
 
 def _member(kind: type[MessageModel | ConsumeFromWhere], value: str, name: str) -> MessageModel | ConsumeFromWhere:
@@ -192,7 +223,7 @@ def _member(kind: type[MessageModel | ConsumeFromWhere], value: str, name: str) 
         return kind(value)
     except ValueError:
         known = ", ".join(member.value for member in kind)
-        raise InvalidMessageError(f"{name} is one of {known}, not {value!r}") from None
+        raise InvalidOptionError(f"{name} is one of {known}, not {value!r}") from None
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -200,6 +231,7 @@ class ConsumerOptions(ClientOptions, total=False):
 
     message_model: MessageModel | str
     orderly: bool
+    start_from: str | float | datetime.datetime | None
     consume_from_where: ConsumeFromWhere | str
     consume_timestamp: str | float | datetime.datetime | None
     allocate_message_queue_strategy: Strategy | None

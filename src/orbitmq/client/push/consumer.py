@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from orbitmq.client import health
 from orbitmq.client.config import ClientConfig, name_server_list
 from orbitmq.client.consumer.subscription import Subscriptions
 from orbitmq.client.errors import InvalidMessageError, NotRunningError
 from orbitmq.client.middleware import MiddlewareStack
 from orbitmq.client.namespace import wrap
-from orbitmq.client.producer.config import split_options
+from orbitmq.client.options import split_options
 from orbitmq.client.push import stop_signals
 from orbitmq.client.push.config import ConsumerConfig, ConsumerOptions
+from orbitmq.client.push.inbox import Inbox
 from orbitmq.client.push.runtime import PushRuntime
 from orbitmq.client.validation import check_group
 from orbitmq.protocol.names import DEFAULT_CONSUMER_GROUP
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from orbitmq.client.consumer.hooks import ConsumeHook
+    from orbitmq.client.message import ReceivedMessage
     from orbitmq.client.serialization.serializer import Serializer
     from orbitmq.protocol.bodies import MessageQueue
 
@@ -79,6 +82,7 @@ class Consumer:
         self._runtime: PushRuntime | None = None
         self._is_closed = False
         self._stopped: asyncio.Event | None = None
+        self._inbox: Inbox | None = None
 
     # Subscriptions
 
@@ -116,7 +120,7 @@ class Consumer:
     async def subscribe(
         self,
         topic: str,
-        handler: Callable[[Any], Any],
+        handler: Callable[[Any], Any] | None = None,
         *,
         tags: str | None = None,
         sql: str | None = None,
@@ -124,10 +128,32 @@ class Consumer:
         batch: bool | None = None,
         serializer: Serializer | None = None,
     ) -> None:
-        """Like ``on``, also while the consumer runs, but it replaces all filters and handlers of the topic."""
+        """Like ``on``, also while the consumer runs, but it replaces all filters and handlers of the topic.
+
+        Without a handler the messages go to ``async for message in consumer``.
+        """
+        if handler is None:
+            if batch:
+                raise InvalidMessageError("a loop over the consumer takes single messages: batch needs a handler")
+            handler, batch = self._open_inbox().handle, False
         subscription = self._add(topic, handler, tags, sql, inline, batch, serializer=serializer)
         if self._runtime is not None:
             await self._runtime.subscription_changed(subscription)
+
+    def _open_inbox(self) -> Inbox:
+        if self._inbox is None:
+            self._inbox = Inbox()
+        return self._inbox
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """The messages of the topics that are subscribed to without a handler, until the consumer is closed.
+
+        A message counts as consumed when the loop asks for the next one; one that the loop is left with is retried.
+        Several tasks may loop at the same time.
+        """
+        if self._inbox is None:
+            raise InvalidMessageError("no topic to loop over: `await consumer.subscribe(topic)` first")
+        return self._inbox.messages()
 
     async def unsubscribe(self, topic: str) -> None:
         """Remove the subscription of a topic."""
@@ -177,6 +203,8 @@ class Consumer:
         """Wait for running handlers, persist the offsets and leave the group."""
         self._is_closed = True
         member, self._runtime = self._runtime, None
+        if self._inbox is not None:
+            self._inbox.close()
         if self._stopped is not None:
             self._stopped.set()
         if member is not None:
@@ -186,6 +214,8 @@ class Consumer:
         """Stop as if the process had been killed: no offsets are persisted, brokers are not notified. For tests."""
         self._is_closed = True
         member, self._runtime = self._runtime, None
+        if self._inbox is not None:
+            self._inbox.close()
         if self._stopped is not None:
             self._stopped.set()
         if member is not None:
@@ -249,6 +279,18 @@ class Consumer:
     def queues(self) -> list[MessageQueue]:
         """The assigned queues."""
         return [queue.queue for queue in self._running().queues.process_queues]
+
+    @property
+    def is_connected(self) -> bool:
+        """True while a connection to a broker is open; before any topic is known, to a name server."""
+        return self._runtime is not None and self._runtime.is_connected
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """Messages of each assigned queue that are not consumed yet. Raises OrbitMQError."""
+        return await self._running().lag()
+
+    def __repr__(self) -> str:
+        return health.described(self, self.group, self.client_config, self._is_closed, self._runtime is not None)
 
     @property
     def client_id(self) -> str:

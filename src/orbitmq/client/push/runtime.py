@@ -17,6 +17,7 @@ from orbitmq.client.consumer.running_info import Rates, running_info
 from orbitmq.client.consumer.send_back import SendBack
 from orbitmq.client.consumer.tracing import consume_tracing
 from orbitmq.client.errors import OrbitMQError
+from orbitmq.client.health import is_connected, queue_lag
 from orbitmq.client.instance.instance import ClientInstance
 from orbitmq.client.push.assigned_queues import PushQueues
 from orbitmq.client.push.concurrent import ConcurrentConsumption
@@ -302,6 +303,17 @@ class PushRuntime:
     def status(self, topic: str) -> Mapping[MessageQueue, int]:
         self.queues.update_offsets()
         return self._offsets.table(topic)
+
+    @property
+    def is_connected(self) -> bool:
+        return is_connected(self._instance)
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """Messages of each assigned queue that are not consumed yet. Raises OrbitMQError."""
+        self.queues.update_offsets()
+        assigned = [queue.queue for queue in self.queues.process_queues]
+        own = [queue for queue in assigned if queue.topic != self._subscriptions.retry_topic]
+        return await queue_lag(self._instance, self.group, own, self._offsets.read)
 
     def running_info(self, *, with_stacks: bool) -> ConsumerRunningInfo:
         return running_info(

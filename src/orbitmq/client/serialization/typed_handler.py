@@ -100,7 +100,12 @@ def _decoder(
 def _parameters(handler: Callable[..., Any]) -> list[inspect.Parameter] | None:
     """The parameters without default; None if they are unknown or the handler takes any."""
     try:
-        signature = inspect.signature(handler)
+        # Of the decorated function itself: a decorator may pass arguments of its own. Only one that passes on
+        # whatever it is called with has the parameters of the function inside.
+        signature = inspect.signature(handler, follow_wrapped=False)
+        while hasattr(handler, "__wrapped__") and _takes_any(signature):
+            handler = handler.__wrapped__
+            signature = inspect.signature(handler, follow_wrapped=False)
     except (TypeError, ValueError):
         return None
     found = []
@@ -112,6 +117,10 @@ def _parameters(handler: Callable[..., Any]) -> list[inspect.Parameter] | None:
         if parameter.default is inspect.Parameter.empty:
             found.append(parameter)
     return found or None
+
+
+def _takes_any(signature: inspect.Signature) -> bool:
+    return any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in signature.parameters.values())
 
 
 def _annotation(handler: Callable[..., Any], parameter: inspect.Parameter, takes_list: bool) -> Any:

@@ -11,12 +11,14 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
+from orbitmq.client import health
 from orbitmq.client.config import ClientConfig, name_server_list
 from orbitmq.client.errors import BrokerError, InvalidMessageError, NoRouteError, NotRunningError, OrbitMQError
 from orbitmq.client.instance.instance import ClientInstance
 from orbitmq.client.instance.routes import MASTER
 from orbitmq.client.namespace import unwrap, wrap
-from orbitmq.client.producer.config import split_options
+from orbitmq.client.options import split_options
+from orbitmq.client.query import queue_offsets as query
 from orbitmq.client.simple.config import SimpleConfig, SimpleOptions, check_count, check_invisible
 from orbitmq.client.simple.popped_message import PoppedMessage, popped_messages
 from orbitmq.client.simple.runtime import SimpleRuntime
@@ -30,10 +32,10 @@ from orbitmq.protocol.names import DEFAULT_CONSUMER_GROUP
 from orbitmq.remoting import RemotingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
     from types import TracebackType
 
-    from orbitmq.protocol.bodies import SubscriptionData
+    from orbitmq.protocol.bodies import MessageQueue, SubscriptionData
 
 log = logging.getLogger("orbitmq.client")
 
@@ -91,6 +93,23 @@ class SimpleConsumer:
     @property
     def is_running(self) -> bool:
         return self._instance is not None
+
+    @property
+    def is_connected(self) -> bool:
+        """True while a connection to a broker is open; before any topic is known, to a name server."""
+        return health.is_connected(self._instance)
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """Messages of each queue of the subscribed topics that the group has not acknowledged.
+
+        Those in flight count too. Raises OrbitMQError.
+        """
+        instance = self._running()
+        queues = [queue for topic in tuple(self._subscriptions) for queue in await query.queues(instance, topic)]
+        return await health.queue_lag(instance, self._group, queues, lambda _: None)
+
+    def __repr__(self) -> str:
+        return health.described(self, self.group, self.client_config, self._was_started, self.is_running)
 
     async def start(self) -> Self:
         """Join the group. Brokers and name servers may start later."""
@@ -214,6 +233,17 @@ class SimpleConsumer:
                 return []
             else:
                 await asyncio.sleep(min(left, 1.0))
+
+    async def __aiter__(self) -> AsyncIterator[PoppedMessage]:
+        """Messages one by one, until the consumer is closed. The loop acknowledges each."""
+        clock = self.client_config.clock
+        while self._instance is not None:
+            requested = clock.monotonic()
+            for message in await self.receive():
+                if clock.monotonic() - requested > self.config.invisible_duration:
+                    # Visible to the group again: another member may have it by now.
+                    break
+                yield message
 
     async def _targets(self) -> list[tuple[str, str, str]]:
         """Topics with the names and addresses of their brokers, rotated by one each time."""

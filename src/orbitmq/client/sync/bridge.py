@@ -12,6 +12,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from orbitmq.client.errors import NotRunningError
@@ -19,7 +20,7 @@ from orbitmq.platform.event_loop import new_event_loop
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
 T = TypeVar("T")
 
@@ -38,7 +39,15 @@ class Client(Protocol):
     def close(self) -> Coroutine[None, None, None]: ...
 
 
+class Member(Client, Protocol):
+    """A producer or consumer of messages."""
+
+    @property
+    def is_connected(self) -> bool: ...
+
+
 ClientT = TypeVar("ClientT", bound=Client)
+MemberT = TypeVar("MemberT", bound=Member)
 
 _guard = threading.Lock()
 _current: SyncLoop | None = None
@@ -244,3 +253,33 @@ class SyncFace(Generic[ClientT]):
             return work()
 
         return self._running().do(call())
+
+
+class SyncMember(SyncFace[MemberT]):
+    """Base of the blocking producers and consumers."""
+
+    @property
+    def is_connected(self) -> bool:
+        """True while a connection to a broker is open; before any topic is known, to a name server."""
+        return self._loop is not None and self._call_on_loop(lambda: self._client.is_connected)
+
+    def __repr__(self) -> str:
+        return repr(self._client)
+
+    def _iterate(self, messages: AsyncIterator[T]) -> Iterator[T]:
+        """The items of an asynchronous generator, which is closed when the loop over them is left."""
+        try:
+            while (message := self._running().do(_next(messages))) is not None:
+                yield message
+        finally:
+            if self._loop is not None:
+                self._loop.do(_close(messages))
+
+
+async def _next(messages: AsyncIterator[T]) -> T | None:
+    return await anext(messages, None)
+
+
+async def _close(messages: AsyncIterator[object]) -> None:
+    if isinstance(messages, AsyncGenerator):
+        await messages.aclose()

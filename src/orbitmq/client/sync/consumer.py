@@ -8,13 +8,14 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from orbitmq.client.push.consumer import Consumer as AsyncConsumer
-from orbitmq.client.sync.bridge import SyncFace
+from orbitmq.client.sync.bridge import SyncMember
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterable, Iterator
 
     from orbitmq.client.consumer.hooks import ConsumeHook
+    from orbitmq.client.message import ReceivedMessage
     from orbitmq.client.push.config import ConsumerOptions
     from orbitmq.client.serialization.serializer import Serializer
     from orbitmq.protocol.bodies import MessageQueue
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 HandlerT = TypeVar("HandlerT", bound="Callable[[Any], Any]")
 
 
-class Consumer(SyncFace[AsyncConsumer]):
+class Consumer(SyncMember[AsyncConsumer]):
     """Calls handlers with the messages of topics.
 
     ::
@@ -69,7 +70,7 @@ class Consumer(SyncFace[AsyncConsumer]):
     def subscribe(
         self,
         topic: str,
-        handler: Callable[[Any], Any],
+        handler: Callable[[Any], Any] | None = None,
         *,
         tags: str | None = None,
         sql: str | None = None,
@@ -77,7 +78,10 @@ class Consumer(SyncFace[AsyncConsumer]):
         batch: bool | None = None,
         serializer: Serializer | None = None,
     ) -> None:
-        """Like ``on``, also while the consumer runs, but it replaces all filters and handlers of the topic."""
+        """Like ``on``, also while the consumer runs, but it replaces all filters and handlers of the topic.
+
+        Without a handler the messages go to ``for message in consumer``.
+        """
         work = self._client.subscribe(
             topic, handler, tags=tags, sql=sql, inline=inline, batch=batch, serializer=serializer
         )
@@ -87,6 +91,14 @@ class Consumer(SyncFace[AsyncConsumer]):
         # Before the start it awaits nothing.
         with contextlib.suppress(StopIteration):
             work.send(None)
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """The messages of the topics that are subscribed to without a handler, until the consumer is closed.
+
+        A message counts as consumed when the loop asks for the next one; one that the loop is left with is retried.
+        Several threads may loop at the same time.
+        """
+        return self._iterate(aiter(self._client))
 
     def unsubscribe(self, topic: str) -> None:
         """Remove the subscription of a topic."""
@@ -137,6 +149,10 @@ class Consumer(SyncFace[AsyncConsumer]):
     def queues(self) -> list[MessageQueue]:
         """The assigned queues."""
         return self._call_on_loop(lambda: self._client.queues)
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Messages of each assigned queue that are not consumed yet. Raises OrbitMQError."""
+        return self._running().do(self._client.lag())
 
     @property
     def client_id(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from orbitmq.client.lite_pull.consumer import LitePullConsumer as AsyncLitePullConsumer
-from orbitmq.client.sync.bridge import SyncFace
+from orbitmq.client.sync.bridge import SyncMember
 
 if TYPE_CHECKING:
     import datetime
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class LitePullConsumer(SyncFace[AsyncLitePullConsumer]):
+class LitePullConsumer(SyncMember[AsyncLitePullConsumer]):
     """Pulls messages.
 
     ::
@@ -142,6 +142,10 @@ class LitePullConsumer(SyncFace[AsyncLitePullConsumer]):
     ) -> None:
         """Commit the positions of all queues or of some, or the given offsets."""
         self._running().do(self._client.commit(offsets, persist=persist))
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Messages of each assigned queue behind the last poll. Raises OrbitMQError."""
+        return self._running().do(self._client.lag())
 
     # Topics
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 from orbitmq.client.producer.producer import DEFAULT_GROUP
 from orbitmq.client.producer.producer import Producer as AsyncProducer
 from orbitmq.client.query.find import MAX_FOUND
-from orbitmq.client.sync.bridge import SyncFace
+from orbitmq.client.sync.bridge import SyncMember
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orbitmq.protocol.bodies import MessageQueue
 
 
-class Producer(SyncFace[AsyncProducer]):
+class Producer(SyncMember[AsyncProducer]):
     """Sends messages.
 
     ::

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from orbitmq.client.simple.consumer import SimpleConsumer as AsyncSimpleConsumer
-from orbitmq.client.sync.bridge import SyncFace
+from orbitmq.client.sync.bridge import SyncMember
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from orbitmq.client.simple.config import SimpleOptions
     from orbitmq.client.simple.popped_message import PoppedMessage
+    from orbitmq.protocol.bodies import MessageQueue
 
 T = TypeVar("T")
 
 
-class SimpleConsumer(SyncFace[AsyncSimpleConsumer]):
+class SimpleConsumer(SyncMember[AsyncSimpleConsumer]):
     """Receives and acknowledges. Any number of threads may do so at the same time.
 
     ::
@@ -71,3 +72,11 @@ class SimpleConsumer(SyncFace[AsyncSimpleConsumer]):
     def dead_letter(self, message: PoppedMessage) -> None:
         """Move a message to the group's dead letter queue."""
         self._running().do(self._client.dead_letter(message))
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Messages of each queue of the topics that the group has not acknowledged. Raises OrbitMQError."""
+        return self._running().do(self._client.lag())
+
+    def __iter__(self) -> Iterator[PoppedMessage]:
+        """Messages one by one, until the consumer is closed. The loop acknowledges each."""
+        return self._iterate(aiter(self._client))

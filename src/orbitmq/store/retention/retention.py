@@ -67,6 +67,8 @@ class Retention:
         """Where the part of the log begins that a connected slave still needs. A full disk does not wait for it."""
         self._waits = ""
         self._told_at: int | None = None
+        self._refusing_logged_at: int | None = None
+        """When it was last logged that the disk is too full for sends. None while they are accepted."""
         self._manual_rounds = 0
         config = store.config
         self._max_used = _clamp(config.disk_max_used_space_ratio, 10, 95)
@@ -246,11 +248,16 @@ class Retention:
         gate = self._store.appender.gate
         if used > self._warning:
             archive = f", or archive: {self._waits}" if self._waits else ""
-            gate.close(
-                "disk",
-                f"the disk is {used:.0%} full, refusing messages over {self._warning:.0%}: free space{archive}",
-            )
+            reason = f"the disk is {used:.0%} full, refusing messages over {self._warning:.0%}: free space{archive}"
+            now = self._store.clock.now_ms()
+            if self._refusing_logged_at is None or now - self._refusing_logged_at >= HOUR_MS:
+                self._refusing_logged_at = now
+                logger.error("store: sends are refused: %s", reason)
+            gate.close("disk", reason)
         elif used <= self._forcibly:
+            if self._refusing_logged_at is not None:
+                self._refusing_logged_at = None
+                logger.warning("store: sends are accepted again: the disk is %.0f%% full", used * 100)
             gate.open("disk")
 
     def _reason(self, used: float) -> str:

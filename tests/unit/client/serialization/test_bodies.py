@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import enum
+import functools
 import uuid
 from typing import Any
 
@@ -234,3 +235,15 @@ def test_parameters_that_cannot_be_filled_are_refused_at_registration() -> None:
     for handler, reason in [*refused, (unknown, "'Missing'")]:
         with pytest.raises(InvalidMessageError, match=reason):
             typed_handler(handler, AUTO, takes_list=False, is_async=False)
+
+
+def test_a_decorator_that_passes_arguments_of_its_own_gets_the_message_alone() -> None:
+    def handler(message: object, connection: object) -> tuple[object, object]:
+        return message, connection
+
+    @functools.wraps(handler)
+    def decorated(message: object) -> Any:
+        return handler(message, "connection")
+
+    called = typed_handler(decorated, AUTO, takes_list=False, is_async=False)
+    assert called("message") == ("message", "connection")

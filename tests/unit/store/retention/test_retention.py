@@ -162,6 +162,21 @@ def test_a_fuller_disk_lets_more_go(used: int, expired: bool, removed: int, take
     it.store.close()
 
 
+def test_a_full_disk_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    it = aged()
+    retention = Retention(it.store)
+    with caplog.at_level("WARNING", logger="orbitmq"):
+        for used in (91, 92, 91, 10):
+            it.disk.used = used
+            retention.run()
+    lines = [record.getMessage() for record in caplog.records if "sends are" in record.getMessage()]
+    assert lines == [
+        "store: sends are refused: the disk is 91% full, refusing messages over 90%: free space",
+        "store: sends are accepted again: the disk is 10% full",
+    ]
+    it.store.close()
+
+
 def test_messages_are_accepted_again_only_with_clearly_free_space() -> None:
     it = aged()
     retention = Retention(it.store)

@@ -13,6 +13,7 @@ import typer
 
 from orbitmq.cli.admin.framework import contexts
 from orbitmq.cli.admin.framework.view import Output, Table, View, emphasized, plain
+from orbitmq.cli.interrupts import run
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, client_errors
 from orbitmq.cli.option_groups import option_groups
 from orbitmq.cli.output import complain, printable
@@ -191,8 +192,6 @@ def command_of(work: Work) -> Callable[..., None]:
 
     def command(common: Common, **given: Any) -> None:
         with admin_errors():
-            from orbitmq.remoting import run  # noqa: PLC0415 - not imported for help texts
-
             view = run(_run(work, common, given))
             if view is not None:
                 view.show(common.output)
