@@ -29,6 +29,7 @@ VERBS = {
     "outbox": "orbitmq.cli.outbox:outbox_app",
     "pipeline": "orbitmq.cli.pipeline.app:pipeline_app",
     "sql": "orbitmq.cli.sql.command:sql",
+    "dashboard": "orbitmq.cli.dashboard:dashboard",
     "bench": "orbitmq.cli.bench.command:bench_app",
     "admin": "orbitmq.cli.admin.app:admin_app",
     "cluster": "orbitmq.cli.admin.verbs.cluster:cluster_app",

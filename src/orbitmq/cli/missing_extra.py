@@ -16,6 +16,9 @@ EXTRAS = {
     "fastapi": "dashboard",
     "authlib": "dashboard",
     "httpx": "dashboard",
+    "uvicorn": "dashboard",
+    "pydantic": "dashboard",
+    "starlette": "dashboard",
     "opentelemetry": "otel",
     "sqlalchemy": "sql",
 }

@@ -1,0 +1,1 @@
+"""Users of the console: passwords, roles, sessions."""

@@ -1,0 +1,87 @@
+"""Settings of the console."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING
+
+from orbitmq.admin.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DEFAULT_PORT = 8280
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MAX_CLUSTERS = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterTarget:
+    """The name servers of one group of clusters, under the name that the console gives it."""
+
+    name: str
+    name_servers: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardConfig:
+    """Settings of one console."""
+
+    targets: tuple[ClusterTarget, ...]
+    data: str
+    """Directory of users, audit log and history."""
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    login: bool = True
+    """Without it, anyone who reaches the port is an administrator: for loopback only."""
+    read_only: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names in the Host header, for a console behind a proxy."""
+    secure_cookies: bool = False
+    """Send cookies over HTTPS only: for a console behind a proxy with TLS."""
+    access_key: str = ""
+    secret_key: str = dataclasses.field(default="", repr=False)
+    history_mib: int = 64
+    """Size of the history file; 0 turns the history off."""
+    sample_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not self.login and self.host not in LOOPBACK:
+            raise InvalidRequestError(
+                f"a console without login listens on loopback only, not on {self.host}: leave out --no-login"
+            )
+        if bool(self.access_key) != bool(self.secret_key):
+            raise InvalidRequestError("give both an access key and a secret key, or none of them")
+        if not 0 <= self.history_mib <= 4096:
+            raise InvalidRequestError(f"the history has 0 to 4096 MiB, not {self.history_mib}")
+        if not self.sample_seconds >= 1:
+            raise InvalidRequestError(f"samples are taken at most once a second, not every {self.sample_seconds} s")
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in LOOPBACK
+
+
+def parse_targets(texts: Iterable[str]) -> tuple[ClusterTarget, ...]:
+    """Clusters from options: ``host:port;host:port``, or with a name before it, ``prod=host:port``.
+
+    Raises InvalidRequestError.
+    """
+    found: dict[str, ClusterTarget] = {}
+    for text in texts:
+        name, is_named, servers = text.partition("=")
+        if not is_named:
+            name, servers = ("default" if "default" not in found else f"cluster-{len(found) + 1}"), text
+        if not _NAME.fullmatch(name):
+            raise InvalidRequestError(f"the name of a cluster has letters, digits and ._-, not {name!r}")
+        if name in found:
+            raise InvalidRequestError(f"the cluster {name!r} is given twice")
+        if not servers.strip():
+            raise InvalidRequestError(f"the cluster {name!r} has no name server")
+        found[name] = ClusterTarget(name, servers.strip())
+    if not 1 <= len(found) <= MAX_CLUSTERS:
+        raise InvalidRequestError(f"a console shows 1 to {MAX_CLUSTERS} clusters, not {len(found)}")
+    return tuple(found.values())

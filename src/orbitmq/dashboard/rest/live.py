@@ -1,0 +1,93 @@
+"""Clients, deferred messages, broker events and plots."""
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from orbitmq.admin.errors import InvalidRequestError
+from orbitmq.admin.group.model import Member
+from orbitmq.admin.message.deferred import DeferredCounts, OpenTransactions
+from orbitmq.dashboard.history.store import LEVELS, Series
+from orbitmq.dashboard.rest.context import ClusterDep, ConsoleDep, View
+from orbitmq.dashboard.rest.views import MemberView
+from orbitmq.dashboard.subjects import live
+
+router = APIRouter(prefix="/clusters/{cluster}", tags=["live"])
+
+MAX_SPAN = LEVELS[-1].span
+
+
+class DeferredView(View):
+    """Messages of a broker that wait for their time."""
+
+    broker_name: str
+    timed: int
+    timed_by_topic: dict[str, int]
+    by_delay_level: dict[int, int]
+
+
+class TransactionsView(View):
+    """Half messages of a broker that are not settled."""
+
+    broker_name: str
+    half_messages: int
+    unsettled: int
+
+
+class EventView(View):
+    """An event of a broker's history."""
+
+    timestamp_ms: int
+    broker_name: str
+    address: str
+    sequence: int
+    kind: str
+    subject: str
+    detail: str
+
+
+class SeriesView(View):
+    """Samples of a series, oldest first: ``times`` in seconds since the epoch, ``step`` seconds between two."""
+
+    step: int
+    times: list[int]
+    values: list[float]
+
+
+@router.get("/producers", summary="Connected producers by group", response_model=dict[str, list[MemberView]])
+async def producers(cluster: ClusterDep) -> dict[str, list[Member]]:
+    return await live.producers(cluster)
+
+
+@router.get("/deferred", summary="Delayed and timed messages", response_model=list[DeferredView])
+async def deferred(cluster: ClusterDep) -> list[DeferredCounts]:
+    return await cluster.admin.deferred.counts()
+
+
+@router.get("/transactions", summary="Transactions that wait", response_model=list[TransactionsView])
+async def transactions(cluster: ClusterDep) -> list[OpenTransactions]:
+    return await cluster.admin.deferred.transactions()
+
+
+@router.get("/events", summary="The history that OrbitMQ's brokers keep", response_model=list[EventView])
+async def events(
+    cluster: ClusterDep,
+    since_ms: int = 0,
+    kinds: Annotated[str, Query(description="kinds, separated by commas; empty for all")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> object:
+    return (await live.events(cluster, since_ms=since_ms, kinds=kinds, limit=limit)).events
+
+
+@router.get("/history/{series:path}", summary="Samples of a series", response_model=SeriesView)
+async def history(
+    console: ConsoleDep,
+    cluster: ClusterDep,
+    series: str,
+    seconds: Annotated[int, Query(ge=60, le=MAX_SPAN, description="how far back")] = 3600,
+) -> Series:
+    if console.history is None:
+        raise InvalidRequestError("this console keeps no history: --history-size is 0")
+    now = int(time.time())
+    return console.history.read(f"{cluster.name}/{series}", now - seconds, now)

@@ -1,0 +1,1 @@
+"""Building blocks of pages: frame, cards, tables, charts, dialogs. They know no subject."""
