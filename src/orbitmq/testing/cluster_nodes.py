@@ -13,6 +13,7 @@ from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.platform.settings import ConfigError
 from orbitmq.remoting import ListenError
 from orbitmq.store import FlushDiskType, StoreError
+from orbitmq.testing.replica_link import ReplicaLink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,9 +93,17 @@ class BrokerNode:
     """A broker."""
 
     def __init__(
-        self, name: str, root: str, disk: SwitchedDisk, settings: Mapping[str, str], clock: MovableClock
+        self,
+        name: str,
+        root: str,
+        disk: SwitchedDisk,
+        settings: Mapping[str, str],
+        clock: MovableClock,
+        *,
+        master: BrokerNode | None = None,
+        broker_id: int = 0,
     ) -> None:
-        """Raises ConfigError."""
+        """A slave of ``master``, if that is given. Raises ConfigError."""
         if taken := sorted(OWN_KEYS & settings.keys()):
             raise ConfigError(f"{taken[0]}={settings[taken[0]]}: a local cluster sets it itself")
         self.name = name
@@ -103,12 +112,18 @@ class BrokerNode:
         self._texts = {
             **SETTINGS,
             **settings,
-            "brokerName": name,
+            "brokerName": name if master is None else master.name,
             "brokerIP1": HOST,
             "brokerIP2": HOST,
             "bindAddress": HOST,
             "storePathRootDir": root,
         }
+        self.group = self._texts["brokerName"]
+        self.broker_id = broker_id
+        self.link: ReplicaLink | None = None
+        if master is not None:
+            self._texts |= {"brokerRole": "SLAVE", "brokerId": str(broker_id)}
+            self.link = ReplicaLink(lambda: 0 if master.broker is None else master.broker.replication.port)
         self._clock = clock
         self._port = 0
 
@@ -121,7 +136,11 @@ class BrokerNode:
         """Returns when the name servers know the broker, those that are not there excepted."""
         if self.broker is not None:
             return
-        broker = await self._started({**self._texts, "namesrvAddr": name_servers})
+        texts = {**self._texts, "namesrvAddr": name_servers}
+        if self.link is not None:
+            await self.link.start()
+            texts["haMasterAddress"] = self.link.address
+        broker = await self._started(texts)
         self.broker, self._port = broker, broker.port
         await broker.registration.settled()
 
@@ -204,6 +223,10 @@ class BrokerNode:
         if broker.store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             with contextlib.suppress(StoreError):
                 await broker.service.flushed(broker.store.log.end)
+
+    async def close_link(self) -> None:
+        if self.link is not None:
+            await self.link.close()
 
     def close(self) -> None:
         self.disk.close()

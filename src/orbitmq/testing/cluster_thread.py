@@ -91,6 +91,24 @@ class ThreadCluster:
         """Cut the power of a server, or of all brokers. See ``LocalCluster.kill``; ``start`` starts it again."""
         self._do(self._cluster.kill(name))
 
+    # Replication
+
+    def cut(self, one: str, other: str) -> None:
+        """Cut the HA connection between a slave and its master, until ``heal``; clients reach both."""
+        self._look(lambda: self._cluster.cut(one, other))
+
+    def stall(self, one: str, other: str) -> None:
+        """Let nothing through between a slave and its master, without closing their connection, until ``heal``."""
+        self._look(lambda: self._cluster.stall(one, other))
+
+    def heal(self, one: str, other: str) -> None:
+        """End ``cut`` and ``stall``."""
+        self._look(lambda: self._cluster.heal(one, other))
+
+    def wait_until_replicated(self, timeout: float = PATIENCE) -> None:
+        """Wait until each slave that runs has the log of its master. Raises TimeoutError."""
+        self._do(self._cluster.wait_until_replicated(timeout))
+
     def _end_thread(self) -> None:
         loop, self._loop = self._loop, None
         if loop is not None:

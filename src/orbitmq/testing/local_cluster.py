@@ -37,10 +37,16 @@ if TYPE_CHECKING:
     from orbitmq.client.message import ReceivedMessage
     from orbitmq.protocol.bodies import MessageQueue
     from orbitmq.testing.cluster_thread import ThreadCluster
+    from orbitmq.testing.replica_link import ReplicaLink
     from orbitmq.testing.simulation.loop_clock import MovableClock
 
 MAX_SERVERS = len(string.ascii_lowercase)
 """Of each kind: their names end with a letter."""
+
+MAX_REPLICAS = 10
+
+SEED_STEP = 1_000_003
+"""Between the seeds of the disks of a broker's replicas."""
 
 PATIENCE = 10.0
 """Default seconds that a group has to consume everything."""
@@ -52,6 +58,9 @@ class LocalCluster:
     ``settings`` are a broker's, by the keys of ``broker.conf``. Messages lie in memory (``disk="memory"``), in a
     ``directory``, which is kept, or with ``disk="local"`` and no directory in a temporary one, which is removed.
 
+    With ``replicas=2`` each broker has a slave, ``broker-a-1``, which copies its log: ``cut`` and ``stall`` disturb
+    that. ``brokerRole`` among the settings is that of the masters.
+
     Time runs as usual and is moved ahead by ``advance``; with ``clock=ManualClock()`` it stands still otherwise.
     ``seed`` decides what is left after a power cut.
     """
@@ -60,6 +69,7 @@ class LocalCluster:
         self,
         name_servers: int = 1,
         brokers: int = 1,
+        replicas: int = 1,
         *,
         settings: Mapping[str, str] | None = None,
         directory: str | os.PathLike[str] | None = None,
@@ -67,6 +77,8 @@ class LocalCluster:
         clock: MovableClock | None = None,
         seed: int = 0,
     ) -> None:
+        if not 1 <= replicas <= MAX_REPLICAS:
+            raise ValueError(f"a broker of a local cluster has 1 to {MAX_REPLICAS} replicas, not {replicas}")
         for count, what in ((name_servers, "name servers"), (brokers, "brokers")):
             if not 0 <= count <= MAX_SERVERS:
                 raise ValueError(f"a local cluster has up to {MAX_SERVERS} {what}, not {count}")
@@ -74,7 +86,10 @@ class LocalCluster:
             raise ValueError("a directory is not in memory: leave out disk or directory")
         self._name_server_count = name_servers
         self._broker_count = brokers
+        self._replicas = replicas
         self._settings = dict(settings or {})
+        if replicas > 1:
+            self._settings.setdefault("totalReplicas", str(replicas))
         self._directory = None if directory is None else os.path.abspath(directory)
         self._in_memory = disk != "local" and directory is None
         self._clock = clock
@@ -156,12 +171,20 @@ class LocalCluster:
             self._brokers[name] = BrokerNode(
                 name, f"{root}/{name}", self._new_disk(name), self._settings, self.clock
             )
+        for master in list(self._brokers.values()):
+            for broker_id in range(1, self._replicas):
+                name = f"{master.name}-{broker_id}"
+                disk = self._new_disk(name, broker_id)
+                self._brokers[name] = BrokerNode(
+                    *(name, f"{root}/{name}", disk, self._settings, self.clock), master=master, broker_id=broker_id
+                )
 
-    def _new_disk(self, name: str) -> SwitchedDisk:
+    def _new_disk(self, name: str, broker_id: int = 0) -> SwitchedDisk:
         if not self._in_memory:
             return SwitchedDisk(LocalDisk())
         # Each has its own, so that the power of one fails without the others.
-        seed = self._seed * MAX_SERVERS + string.ascii_lowercase.index(name[-1])
+        letter = name.removesuffix(f"-{broker_id}")[-1]
+        seed = self._seed * MAX_SERVERS + string.ascii_lowercase.index(letter) + broker_id * SEED_STEP
         return SwitchedDisk(MemoryDisk(seed, clock=self.clock, check_reservations=False))
 
     async def _start_one(self, name: str) -> None:
@@ -180,6 +203,7 @@ class LocalCluster:
         try:
             try:
                 await _all(broker.stop() for broker in self._brokers.values())
+                await _all(broker.close_link() for broker in self._brokers.values())
             finally:
                 await _all(server.stop() for server in self._name_servers.values())
         finally:
@@ -203,6 +227,40 @@ class LocalCluster:
         ``start`` starts it again.
         """
         await _all(self._named(one).kill() for one in self._or_all_brokers(name))
+
+    # Replication
+
+    def cut(self, one: str, other: str) -> None:
+        """Cut the HA connection between a slave and its master, until ``heal``; clients reach both."""
+        self._link(one, other).cut()
+
+    def stall(self, one: str, other: str) -> None:
+        """Let nothing through between a slave and its master, without closing their connection, until ``heal``."""
+        self._link(one, other).stall()
+
+    def heal(self, one: str, other: str) -> None:
+        """End ``cut`` and ``stall``."""
+        self._link(one, other).heal()
+
+    def _link(self, one: str, other: str) -> ReplicaLink:
+        nodes = sorted((self._broker_named(one), self._broker_named(other)), key=lambda node: node.broker_id)
+        link = nodes[1].link
+        if link is None or nodes[0].name != nodes[1].group:
+            raise ValueError(f"{one} and {other} are not a master and one of its slaves")
+        return link
+
+    async def wait_until_replicated(self, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109
+        """Wait until each slave that runs has the log of its master. Raises TimeoutError."""
+        async with asyncio.timeout(timeout):
+            while any(map(self._is_behind, self._brokers.values())):  # noqa: ASYNC110
+                await asyncio.sleep(cluster_views.LOOK_SECONDS)
+
+    def _is_behind(self, node: BrokerNode) -> bool:
+        master = self._brokers[node.group].broker
+        if node.broker is None or master is None or node.broker is master:
+            return False
+        store = node.broker.store
+        return store.log.end != master.store.log.end or store.dispatcher.position < store.log.end
 
     def _or_all_brokers(self, name: str | None) -> list[str]:
         return list(self._brokers) if name is None else [name]
@@ -251,7 +309,12 @@ class LocalCluster:
     # Looking
 
     def _running(self) -> list[Broker]:
-        return [node.broker for node in self._brokers.values() if node.broker is not None]
+        """One of each name: the master, or a slave that runs while it does not."""
+        found: dict[str, Broker] = {}
+        for node in self._brokers.values():
+            if node.broker is not None:
+                found.setdefault(node.group, node.broker)
+        return list(found.values())
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
         """All messages of a topic, in the order in which they were stored."""

@@ -22,6 +22,7 @@ from orbitmq.store.dispatch.native_reput import NativeReput
 from orbitmq.store.errors import StoreDamagedError
 from orbitmq.store.recovery.finish_deletion import finish_deletions
 from orbitmq.store.recovery.topic_repair import is_misnamed, one_bit_away, restore_topic
+from orbitmq.store.replication.settings import BrokerRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -249,6 +250,7 @@ class Recovery:
         end, newest = report.started_at, 0
         # After a clean close the bodies were whole; reads check them again.
         check_crc = not self._clean
+        is_slave = self._config.broker_role is BrokerRole.SLAVE and not self._clean
         check_property_crc = self._config.force_verify_prop_crc and not self._clean
         runs = None
         if not check_property_crc:
@@ -276,6 +278,11 @@ class Recovery:
                 if isinstance(found, Damage) and not found.size:
                     report.end_reason = found.reason
                     return end
+                if is_slave and (isinstance(found, Damage) or not found.body_is_intact):
+                    # The master has what is damaged here, and all behind it: it is copied again.
+                    reason = found.reason if isinstance(found, Damage) else "the body fails its CRC"
+                    report.end_reason = f"a damaged place of a slave's log ({reason}), copied again from its master"
+                    return found.offset
                 end = found.offset + found.size
                 if self._take(report, found, start, index_start):
                     assert isinstance(found, Seen)
