@@ -73,7 +73,7 @@ class AdminClient:
         self.lite_topics = LiteTopics(session, self.brokers, self.topics)
         self.events = Events(session, self.brokers)
         self.health = Health(session, self.brokers, self.topics, self.groups, self.members, self.dead_letters)
-        self.definitions = DefinitionFiles(session, self.brokers, self.name_servers, self.groups)
+        self.definitions = DefinitionFiles(session, self.brokers, self.name_servers, self.topics, self.groups)
 
     async def start(self) -> Self:
         """Make ready. Nothing is sent."""

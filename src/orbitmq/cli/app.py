@@ -46,6 +46,7 @@ VERBS = {
     "controller": "orbitmq.cli.admin.verbs.controller:controller_app",
     "context": "orbitmq.cli.admin.verbs.context:context_app",
     "definitions": "orbitmq.cli.admin.watch.definitions:definitions_app",
+    "mqadmin": "orbitmq.cli.admin.mqadmin.command:mqadmin",
     "check": "orbitmq.cli.admin.watch.check:check",
     "bundle": "orbitmq.cli.admin.watch.bundle:bundle",
     "topics": "orbitmq.cli.admin.verbs.topic:topics",
@@ -70,12 +71,15 @@ SERVERS = {
 ``nameserver`` and ``broker`` are nouns of operators as well: ``orbitmq broker status`` runs no broker.
 """
 
+UNPARSED = {"mqadmin": "Apache RocketMQ's mqadmin: its commands, options and output."}
+"""Other verbs that parse their own arguments."""
+
 
 def app_with(verbs: Iterable[str]) -> typer.Typer:
     """The Typer application with these verbs."""
     from orbitmq.cli.root import make_app  # noqa: PLC0415 - takes longer to import than a server takes to start
 
-    return make_app({verb: VERBS[verb] for verb in verbs}, SERVERS)
+    return make_app({verb: VERBS[verb] for verb in verbs}, SERVERS | UNPARSED)
 
 
 def main() -> None:

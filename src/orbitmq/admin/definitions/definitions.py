@@ -16,7 +16,7 @@ from orbitmq.admin.topic.model import TopicKind, TopicSettings, kind_of
 from orbitmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.errors import ProtocolError
-from orbitmq.protocol.names import AUTO_CREATE_TOPIC, ORDER_TOPIC_NAMESPACE, is_system_group
+from orbitmq.protocol.names import ORDER_TOPIC_NAMESPACE, is_system_group
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orbitmq.admin.cluster.topology import BrokerAddress
     from orbitmq.admin.group.groups import Groups
     from orbitmq.admin.session import AdminSession
+    from orbitmq.admin.topic.topics import Topics
 
 LOCAL_SETTINGS = frozenset(
     {
@@ -67,10 +68,13 @@ class _Work:
 class DefinitionFiles:
     """Exports and imports definitions."""
 
-    def __init__(self, session: AdminSession, brokers: Brokers, name_servers: NameServers, groups: Groups) -> None:
+    def __init__(
+        self, session: AdminSession, brokers: Brokers, name_servers: NameServers, topics: Topics, groups: Groups
+    ) -> None:
         self._session = session
         self._brokers = brokers
         self._name_servers = name_servers
+        self._topics = topics
         self._groups = groups
 
     # Export
@@ -156,7 +160,7 @@ class DefinitionFiles:
                 if changes:
                     work.changes += changes
                     before = None if old is None else TopicConfig.from_json({**old, "topicName": definition.name})
-                    work.requests.append((what, _topic_request(self._session, broker.address, config, before)))
+                    work.requests.append((what, _topic_request(self._topics, broker.address, config, before)))
 
     def _plan_groups(
         self,
@@ -255,22 +259,11 @@ def _flat(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _topic_request(
-    session: AdminSession, address: str, config: TopicConfig, before: TopicConfig | None
+    topics: Topics, address: str, config: TopicConfig, before: TopicConfig | None
 ) -> Callable[[], Awaitable[object]]:
     removed = () if before is None else tuple(before.attributes.keys() - config.attributes.keys())
     settings = TopicSettings(attributes=config.attributes, remove_attributes=removed)
-    fields = {
-        "topic": config.topic_name,
-        "defaultTopic": AUTO_CREATE_TOPIC,
-        "readQueueNums": config.read_queue_nums,
-        "writeQueueNums": config.write_queue_nums,
-        "perm": config.perm,
-        "topicFilterType": config.topic_filter_type,
-        "topicSysFlag": config.topic_sys_flag,
-        "order": config.order,
-        "attributes": attributes_text(settings, before),
-    }
-    return lambda: session.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    return lambda: topics.put(address, config, attributes=attributes_text(settings, before) or "")
 
 
 def _group_request(

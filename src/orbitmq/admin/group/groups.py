@@ -20,7 +20,13 @@ from orbitmq.admin.group.model import (
 from orbitmq.admin.tables import all_group_configs, group_config
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.client.validation import check_group
-from orbitmq.protocol.bodies import GroupRetryPolicy, SubscriptionGroupConfig, SubscriptionGroupList
+from orbitmq.protocol.bodies import (
+    GroupRetryPolicy,
+    MessageRequestMode,
+    SetMessageRequestModeRequestBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+)
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import is_system_group
@@ -218,11 +224,10 @@ class Groups:
             raise NotFoundError("group", group)
         changes = [Change(f"group {group} at {one.broker_name}", "group", "exists", None) for one in holders]
         if not dry_run:
-            fields = {"groupName": group, "cleanOffset": remove_offsets, "removeOffset": remove_offsets}
             await self._session.at_all(
                 "the deletion of the group",
                 addresses(holders),
-                lambda address: self._session.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields),
+                lambda address: self.delete_at(address, group, remove_offsets=remove_offsets),
             )
         for topic in (retry_topic(group), dead_letter_topic(group)) if remove_topics and not broker else ():
             try:
@@ -230,6 +235,20 @@ class Groups:
             except NotFoundError:
                 continue
         return changes
+
+    async def delete_at(self, address: str, group: str, *, remove_offsets: bool) -> None:
+        """Delete a group at one broker, also if that does not have it."""
+        fields = {"groupName": group, "cleanOffset": remove_offsets, "removeOffset": remove_offsets}
+        await self._session.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+
+    async def set_request_mode(
+        self, address: str, topic: str, group: str, mode: str, pop_share_queues: int = 0
+    ) -> None:
+        """Set at one broker whether members of a group pull or pop a topic."""
+        if mode not in {"PULL", "POP"}:
+            raise InvalidRequestError(f"the mode is PULL or POP, not {mode!r}")
+        body = SetMessageRequestModeRequestBody(topic, group, MessageRequestMode(mode), pop_share_queues).encode()
+        await self._session.call(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
 
 
 def merged(group: str, before: SubscriptionGroupConfig | None, settings: GroupSettings) -> SubscriptionGroupConfig:

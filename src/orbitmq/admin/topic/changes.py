@@ -12,7 +12,7 @@ from orbitmq.admin.tables import topic_config
 from orbitmq.admin.topic.model import TopicPlacement, TopicSettings
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.client.validation import check_topic
-from orbitmq.protocol.bodies import CreateTopicListRequestBody, TopicQueueMappingDetail
+from orbitmq.protocol.bodies import CreateTopicListRequestBody, TopicConfig, TopicQueueMappingDetail
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.message.flags import PERM_READ_WRITE
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, ORDER_TOPIC_NAMESPACE
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from orbitmq.admin.cluster.brokers import Brokers
     from orbitmq.admin.cluster.name_servers import NameServers
     from orbitmq.admin.session import AdminSession
-    from orbitmq.protocol.bodies import TopicConfig
 
 DEFAULT_QUEUES = 8
 """Queues of a new topic per broker, as RocketMQ's tools create it."""
@@ -117,18 +116,43 @@ class TopicChanges:
         settings: TopicSettings,
         before: TopicConfig | None,
     ) -> None:
+        config = TopicConfig(
+            topic,
+            place.read_queues,
+            place.write_queues,
+            place.perm,
+            topic_sys_flag=place.sys_flag,
+            order=place.order,
+        )
+        await self.put(address, config, attributes=attributes_text(settings, before) or "")
+
+    async def put(self, address: str, config: TopicConfig, *, attributes: str = "") -> None:
+        """Write the settings of a topic at one broker as they are; attributes as ``+key=value,-key``."""
         fields = {
-            "topic": topic,
+            "topic": config.topic_name,
             "defaultTopic": AUTO_CREATE_TOPIC,
-            "readQueueNums": place.read_queues,
-            "writeQueueNums": place.write_queues,
-            "perm": place.perm,
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": place.sys_flag,
-            "order": place.order,
-            "attributes": attributes_text(settings, before),
+            "readQueueNums": config.read_queue_nums,
+            "writeQueueNums": config.write_queue_nums,
+            "perm": config.perm,
+            "topicFilterType": config.topic_filter_type,
+            "topicSysFlag": config.topic_sys_flag,
+            "order": config.order,
+            "attributes": attributes or None,
         }
         await self._session.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    async def remove(self, topic: str, *, cluster: str = "") -> None:
+        """Delete a topic at the masters and the name servers, also if it does not exist."""
+        chosen = addresses(await self._brokers.targets(cluster, for_change=bool(cluster)))
+        await self._session.at_all(
+            "the deletion of the topic",
+            chosen,
+            lambda address: self._session.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}),
+        )
+        fields = {"topic": topic, "clusterName": cluster or None}
+        await self._session.call_name_servers(
+            "the deletion of the route", RequestCode.DELETE_TOPIC_IN_NAMESRV, fields
+        )
 
     async def create_many(
         self, configs: Sequence[TopicConfig], *, cluster: str = "", broker: str = ""
@@ -160,15 +184,7 @@ class TopicChanges:
         if not changes:
             raise NotFoundError("topic", topic, f"no master of {cluster or 'any cluster'} has it")
         if not dry_run:
-            await self._session.at_all(
-                "the deletion of the topic",
-                addresses(chosen),
-                lambda address: self._session.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}),
-            )
-            fields = {"topic": topic, "clusterName": cluster or None}
-            await self._session.call_name_servers(
-                "the deletion of the route", RequestCode.DELETE_TOPIC_IN_NAMESRV, fields
-            )
+            await self.remove(topic, cluster=cluster)
         if await self._name_servers.get(ORDER_TOPIC_NAMESPACE, topic) is not None:
             changes += await self._name_servers.delete(ORDER_TOPIC_NAMESPACE, topic, dry_run=dry_run)
         return changes

@@ -1,0 +1,1 @@
+"""The commands, one module per subject. Each function is one command, named as in ``specs``."""
