@@ -45,8 +45,10 @@ class Wire:
     """A connection that nothing goes over: brokers are known by which one they registered on."""
 
     remote_address = "127.0.0.1:1"
+    local_address = "127.0.0.1:9876"
 
     def __init__(self) -> None:
+        self.attributes: dict[str, str] = {}
         self.answered: list[bytes] = []
         """What was answered later, because it had to wait for a disk."""
 

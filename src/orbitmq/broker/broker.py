@@ -11,6 +11,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from orbitmq import native
+from orbitmq.broker.auth_hook import access_of, environment_of
 from orbitmq.broker.clients.admin import ConnectionRequests
 from orbitmq.broker.clients.callbacks import RelayRequests
 from orbitmq.broker.clients.consumer_filters import ConsumerFilters
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import TypeVar
 
+    from orbitmq.auth.access import AccessControl
     from orbitmq.broker.config.loader import BrokerSettings
     from orbitmq.platform.disk import Disk
     from orbitmq.platform.memory_budget import MemoryBudget
@@ -135,13 +137,18 @@ class Broker:
         tls: ServerTls | None = None,
         memory: MemoryBudget | None = None,
         random_source: random.Random | None = None,
+        access: AccessControl | None = None,
     ) -> None:
-        """``memory`` is a budget shared with other servers; without it, the one of its settings."""
+        """``memory`` is a budget shared with other servers; without it, the one of its settings.
+
+        ``access`` is shared with a name server of this process, which then knows the same users.
+        """
         self.settings = settings
         self.memory = memory or budget_of(settings.broker.remoting_memory_budget)
         self.disk = disk or LocalDisk()
         self.clock = clock or SystemClock()
         self.random = random_source or random.Random()
+        self.access = access or access_of(settings, self.disk, self.clock)
         self._tls = tls
         self._timers: list[asyncio.Task[None]] = []
         self._preparing: asyncio.Task[None] | None = None
@@ -197,6 +204,7 @@ class Broker:
         if self.slave_sync is not None:
             self.slave_sync.start()
         self.registration.start()
+        self.access.start()
         for seconds, job in (
             (config.flush_consumer_offset_interval / 1000, self.offset_persistence.persist),
             (10.0, self.clients.expire),
@@ -248,6 +256,7 @@ class Broker:
         config = settings.broker
         disk.refuse_links(settings.store.store_path_root_dir)
         self.writer = ConfigWriter(disk, settings.store.path("config"), self._run_blocking)
+        self.access.load()
         self.journal = EventJournal(disk, settings.store.path("config"), clock, config.broker_event_journal_bytes)
         self.journal.load()
         self.events = EventWatch(self.journal)
@@ -337,6 +346,7 @@ class Broker:
             ha_address=self.settings.ha_address,
             on_master=self.role.found_master,
         )
+        self.registration.signer = self.access.signer
         self.topics.on_change = self._topics_changed
         self.slave: ReplicationSlave | None = None
         if self.role.is_slave:
@@ -387,6 +397,7 @@ class Broker:
         config = self.settings.broker
         sends = self._send_requests()
         handlers = self.events.watched(self._handlers(sends))
+        handlers = self.access.guarded(handlers, environment_of(self.settings, self.store))
         if self.metrics is not None:
             handlers = self.metrics.requests.measured(handlers)
         self._fast_path = fast_path = self._build_fast_path(sends)
@@ -414,7 +425,7 @@ class Broker:
 
     def _build_fast_path(self, send_processor: SendRequests) -> FastPath | None:
         """The fast path in front of the request handlers; None without the native extension."""
-        if not native.load().is_compiled:
+        if not native.load().is_compiled or not self.access.allows_native:
             return None
         sends = send_processor.fast_path(self.route_epoch)
         acks = None if sends is None else self.pop.fast_path(self.route_epoch, self.topics, self.timer)
@@ -541,6 +552,7 @@ class Broker:
         if self.slave is not None:
             await self.slave.stop()
         await self.replication.stop()
+        await self.access.stop()
         try:
             self.topics.persist()
             self.groups.persist()

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+from orbitmq.auth.settings import AuthSettings
 from orbitmq.nameserver.limits import NameServerLimits
 from orbitmq.platform.settings import (
     INT32_MAX,
@@ -20,7 +21,7 @@ from orbitmq.platform.settings import (
     texts_of,
 )
 from orbitmq.protocol.hosts import MAX_PORT
-from orbitmq.remoting.config import REMOTING_RANGES, RemotingSettings
+from orbitmq.remoting.config import REMOTING_RANGES
 from orbitmq.remoting.tls.settings import refuse_tls
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _rocketmq_home() -> str:
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
-class NameServerConfig(RemotingSettings):
+class NameServerConfig(AuthSettings):
     """Settings of one name server. Times are milliseconds unless the name says otherwise."""
 
     listen_port: int = 9876
@@ -117,6 +118,7 @@ class NameServerConfig(RemotingSettings):
     def __post_init__(self) -> None:
         check_values(self, RANGES)
         self.check_remoting()
+        self.check_auth()
         if not self.bind_address:
             raise ConfigError("bindAddress must not be empty")
         if self.enable_controller_in_namesrv:

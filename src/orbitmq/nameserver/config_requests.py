@@ -6,9 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.auth.changeable import check_changeable
+from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.config_file import check_start, store_config
 from orbitmq.platform.errors import DiskFaultError
-from orbitmq.platform.settings import ConfigError, become, parse_conf, settings_text
+from orbitmq.platform.secret_settings import masked
+from orbitmq.platform.settings import ConfigError, as_properties, become, parse_conf, settings_text, texts_of
 from orbitmq.protocol.bodies import KVTable
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.fields import decode_fields
@@ -20,7 +23,6 @@ from orbitmq.remoting.processor import RequestRefusedError, handler_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orbitmq.nameserver.config import NameServerConfig
     from orbitmq.nameserver.kv_config import KvConfig
     from orbitmq.platform.disk import Disk
     from orbitmq.platform.threads import RunBlocking
@@ -97,6 +99,7 @@ class ConfigRequests:
                 raise RequestRefusedError("Can not update config in black list.", ResponseCode.NO_PERMISSION)
             # Serialized: each change starts from the settings that the previous one left.
             async with self._changing:
+                check_changeable(changes, texts_of(self._config), (NameServerConfig,))
                 changed = self._config.changed(changes)
                 check_start(changed)
                 await self._run(lambda: store_config(self._disk, changed))
@@ -110,7 +113,7 @@ class ConfigRequests:
         return request.response(ResponseCode.SUCCESS)
 
     def settings(self, request: Command, _: Connection) -> Command:
-        return request.response(ResponseCode.SUCCESS, body=self._config.as_properties().encode())
+        return request.response(ResponseCode.SUCCESS, body=as_properties(masked(texts_of(self._config))).encode())
 
     def _changed(self, namespace: str, key: str) -> None:
         if namespace == ORDER_TOPIC_NAMESPACE:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import TYPE_CHECKING
 
+from orbitmq.auth.access import AccessControl, Place
+from orbitmq.auth.requirements import Environment
 from orbitmq.nameserver.broker_requests import BrokerRequests
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.config_requests import ConfigRequests
@@ -14,6 +17,7 @@ from orbitmq.nameserver.notifications import Notifications
 from orbitmq.nameserver.route_answers import RouteAnswers
 from orbitmq.nameserver.route_table import RouteTable
 from orbitmq.nameserver.topic_requests import TopicRequests
+from orbitmq.platform.clock import SYSTEM_CLOCK
 from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.platform.loop_slices import in_slices
 from orbitmq.platform.memory_budget import budget_of
@@ -50,8 +54,11 @@ class NameServer:
         tls: ServerTls | None = None,
         run_blocking: RunBlocking = in_thread,
         memory: MemoryBudget | None = None,
+        access: AccessControl | None = None,
     ) -> None:
         """``memory`` is a budget shared with other servers, instead of the one of the settings.
+
+        ``access`` is shared with a broker of this process, which then knows the same users.
 
         ``now_ms`` is the clock of heartbeat timeouts; by default the event loop's, which is monotonic.
         """
@@ -66,12 +73,18 @@ class NameServer:
         self._answers = RouteAnswers(self.table, self._kv_config, config, self._uptime_ms)
         self._notifications: Notifications | None = None
         brokers = BrokerRequests(self.table, self._kv_config, config, limits, self._now_ms, self._notify)
-        self.handlers: Mapping[int, Handler] = {
+        place = Place(
+            disk, os.path.join(os.path.dirname(config.kv_config_path), "config"), run_blocking, SYSTEM_CLOCK.now_ms
+        )
+        self.access = access or AccessControl(config, place, home=config.rocketmq_home)
+        handlers = {
             **self._answers.handlers,
             **brokers.handlers,
             **TopicRequests(self.table, config, limits).handlers,
             **ConfigRequests(self._kv_config, config, disk, self._changed, run_blocking).handlers,
         }
+        # A name server belongs to no cluster: a rule for all of them is meant for it.
+        self.handlers: Mapping[int, Handler] = self.access.guarded(handlers, Environment("", lambda _: None))
         self.memory = memory or budget_of(config.remoting_memory_budget)
         self._server = RemotingServer(
             [Listener(self.handlers, config.listen_port, config.bind_address)],
@@ -93,13 +106,15 @@ class NameServer:
         if self.config.cluster_test:
             log.warning("settings: clusterTest=true has no effect")
         self._kv_config.load()
+        self.access.load()
         self._started_ms = self._now_ms()
-        self._notifications = Notifications()
+        self._notifications = Notifications(self.access.signer)
         try:
             await self._server.start()
         except BaseException:
             await self._notifications.close()
             raise
+        self.access.start()
         self._scan_later()
 
     async def stop(self, grace: float = 5.0) -> None:
@@ -111,6 +126,7 @@ class NameServer:
         if notifications is not None:
             await notifications.close()
         await self._server.stop(grace)
+        await self.access.stop()
         await self._kv_config.stop()
 
     def connection_closed(self, connection: Connection, _: Exception | None = None) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from orbitmq.platform.errors import DiskFaultError
+from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.platform.settings import ConfigError, parse_conf
 
 if TYPE_CHECKING:
@@ -34,11 +36,25 @@ def replace_conf(disk: Disk, path: str, text: str) -> None:
     """
     try:
         if disk.stat(path) is not None:
+            _like(disk, path, path + ".bak")
             disk.write(path + ".bak", disk.read(path))
             disk.sync(path + ".bak")
+        _like(disk, path, path + ".tmp")
         disk.write(path + ".tmp", text.encode())
         disk.sync(path + ".tmp")
         disk.rename(path + ".tmp", path)
         disk.sync_dir(os.path.dirname(path) or ".")
     except OSError as error:
         raise DiskFaultError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _like(disk: Disk, path: str, copy: str) -> None:
+    """Create a copy with the mode of the file: one with a secret in it stays as private as it was."""
+    if not isinstance(disk, LocalDisk) or not os.path.exists(path):
+        return
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    descriptor = os.open(copy, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)

@@ -61,14 +61,14 @@ class Range(NamedTuple):
     high: int
 
 
-def setting(default: DefaultT, *, key: str = "", optional: bool = False) -> DefaultT:
+def setting(default: DefaultT, *, key: str = "", optional: bool = False, secret: bool = False) -> DefaultT:
     """A field whose key is not the Java spelling of its name, or that RocketMQ does not have (``optional``).
 
     An optional setting with its default is omitted by tools and files, so that an unconfigured broker shows exactly
-    the settings of RocketMQ.
+    the settings of RocketMQ. A secret one is left out of ``repr``.
     """
     metadata = {"key": key, "optional": optional}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, repr=not secret, metadata=metadata)
 
 
 def java_key(field_name: str) -> str:

@@ -16,6 +16,7 @@ from orbitmq.remoting.connect.trusted_proxies import read_networks
 from orbitmq.remoting.connection import Connection
 from orbitmq.remoting.endpoint import Endpoint
 from orbitmq.remoting.errors import ConnectError, ListenError
+from orbitmq.remoting.identity import IN_PROCESS
 from orbitmq.remoting.limits.connection_limits import Limits
 from orbitmq.remoting.observed_connection import ObservedConnection
 from orbitmq.remoting.tls.context import ServerCertificates, ServerTls
@@ -152,6 +153,7 @@ class RemotingServer:
         listener = self._listeners[0]
         handlers = {int(code): handler for code, handler in listener.handlers.items()}
         accepted = self._connection(handlers, listener.interceptor, ProxyHeader(), address)
+        accepted.attributes = {IN_PROCESS: "true"}
         connect_in_process(asyncio.get_running_loop(), accepted, client, (f"127.0.0.1:{self.ports[0]}", address))
 
     def reload_certificates(self) -> None:

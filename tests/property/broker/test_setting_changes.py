@@ -143,6 +143,7 @@ def test_a_change_that_would_prevent_the_next_start_is_refused(asked: dict[str, 
     assert asyncio.run(_changed_and_started_again([{"deleteWhen": "05"}, asked])) == [True, False]
 
 
+@settings(deadline=None)
 @given(st.lists(changes(dict(settings_of(NameServerConfig)), RANGES), min_size=1, max_size=8))
 def test_a_name_server_starts_from_the_file_that_any_accepted_change_has_written(
     all_changes: list[dict[str, str]],

@@ -21,6 +21,7 @@ from support.remoting_harness import HOST, PATIENCE, RawPeer, decoded
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from orbitmq.auth.access import AccessControl
     from orbitmq.platform.disk import Disk
 
 T0 = 1_700_000_000_000
@@ -37,12 +38,17 @@ _opaques = itertools.count(1 << 30)
 
 @contextlib.asynccontextmanager
 async def running_broker(
-    disk: Disk | None = None, clock: ManualClock | None = None, *, store_port: int | None = None, **settings: object
+    disk: Disk | None = None,
+    clock: ManualClock | None = None,
+    *,
+    store_port: int | None = None,
+    access: AccessControl | None = None,
+    **settings: object,
 ) -> AsyncIterator[Broker]:
     """A broker on free ports, on a virtual disk, by default with a standing clock.
 
     ``settings`` have Java's keys. ``store_port`` is the port that its records and message ids show, if that is not
-    the one it listens on.
+    the one it listens on. ``access`` is shared with another server.
     """
     disk = disk or MemoryDisk()
     texts = as_text(
@@ -56,7 +62,7 @@ async def running_broker(
             **settings,
         }
     )
-    broker = await _started(texts, disk, clock or ManualClock(T0), store_port)
+    broker = await _started(texts, disk, clock or ManualClock(T0), store_port, access)
     try:
         yield broker
     finally:
@@ -64,20 +70,25 @@ async def running_broker(
 
 
 async def _started(
-    texts: dict[str, str], disk: Disk, clock: ManualClock, store_port: int | None, attempts: int = 10
+    texts: dict[str, str],
+    disk: Disk,
+    clock: ManualClock,
+    store_port: int | None,
+    access: AccessControl | None,
+    attempts: int = 10,
 ) -> Broker:
     settings, _ = load_settings(disk, None, texts)
     settings.set_listen_port(free_port_pair())
     if store_port is not None:
         settings.store.listen_port = store_port
-    broker = Broker(settings, disk=disk, clock=clock)
+    broker = Broker(settings, disk=disk, clock=clock, access=access)
     try:
         await broker.start()
     except ListenError:
         # Another process of this machine took one of the ports first.
         if attempts == 1:
             raise
-        return await _started(texts, disk, clock, store_port, attempts - 1)
+        return await _started(texts, disk, clock, store_port, access, attempts - 1)
     return broker
 
 

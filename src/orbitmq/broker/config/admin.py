@@ -6,13 +6,16 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.auth.changeable import check_changeable
+from orbitmq.broker.config.broker_config import BrokerConfig
 from orbitmq.platform.properties_file import replace_conf
-from orbitmq.platform.settings import ConfigError, parse_conf, settings_text
+from orbitmq.platform.secret_settings import masked
+from orbitmq.platform.settings import ConfigError, as_properties, parse_conf, settings_text
 from orbitmq.protocol.bodies import DataVersion
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remarks import hide_paths
 from orbitmq.remoting.processor import RequestRefusedError, handler_of
-from orbitmq.remoting.tls.settings import refuse_tls
+from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import DiskFaultError
 
 if TYPE_CHECKING:
@@ -60,11 +63,11 @@ class ConfigRequests:
         }
 
     def show(self, request: Command, _: Connection) -> Command:
-        """GET_BROKER_CONFIG: all settings; those that need a restart with their future values."""
+        """GET_BROKER_CONFIG: all settings but secrets; those that need a restart with their future values."""
         return request.response(
             ResponseCode.SUCCESS,
             ext_fields={"version": self.data_version.encode().decode()},
-            body=self._settings.as_properties().encode(),
+            body=as_properties(masked(self._settings.texts())).encode(),
         )
 
     async def update(self, request: Command, _: Connection) -> Command:
@@ -87,8 +90,7 @@ class ConfigRequests:
         requested = parse_conf(text)
         if not settings.broker.black_list.isdisjoint(requested):
             raise RequestRefusedError("Can not update config in black list.", ResponseCode.NO_PERMISSION)
-        # Unknown keys are ignored; one of these would seem to have worked.
-        refuse_tls(requested, "Broker")
+        check_changeable(requested, settings.texts(), (BrokerConfig, StoreConfig))
         wanted = settings.changed(requested)
         path, properties = settings.file, wanted.as_properties()
         # Resolves host names, as a start does.
@@ -99,7 +101,7 @@ class ConfigRequests:
         self._on_change()
         version = self.data_version
         self.data_version = DataVersion(version.counter + 1, version.state_version, self._clock.now_ms())
-        log.info("settings: changed %s", ", ".join(f"{key}={value}" for key, value in requested.items()))
+        log.info("settings: changed %s", ", ".join(f"{key}={value}" for key, value in masked(requested).items()))
         if waiting:
             log.warning("settings: restart needed for %s", ", ".join(waiting))
         if settings.broker.broker_permission != permission:

@@ -167,6 +167,7 @@ class BrokerConfig(LimitSettings):
     def __post_init__(self) -> None:
         self.check_remoting()
         self.check_metrics()
+        self.check_auth()
         for name in ("broker_name", "broker_cluster_name", "bind_address"):
             if not getattr(self, name):
                 raise ConfigError(f"{java_key(name)} must not be empty")

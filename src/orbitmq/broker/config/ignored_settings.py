@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 
+from orbitmq.auth.settings import AuthSettings
 from orbitmq.platform.settings import Int64, setting
-from orbitmq.remoting.config import RemotingSettings
 
 PROCESSORS = os.cpu_count() or 1
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False)
-class IgnoredBrokerSettings(RemotingSettings):
+class IgnoredBrokerSettings(AuthSettings):
     """Settings of threads, buffers and features that do not exist here."""
 
     # Threads and their queues

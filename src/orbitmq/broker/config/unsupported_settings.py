@@ -40,8 +40,6 @@ class Unsupported:
 
 UNSUPPORTED = (
     Unsupported("aclEnable", _is_true, _NO_ACCESS_CONTROL),
-    Unsupported("authenticationEnabled", _is_true, _NO_ACCESS_CONTROL),
-    Unsupported("authorizationEnabled", _is_true, _NO_ACCESS_CONTROL),
     Unsupported(
         "enableControllerMode", _is_true, "there is no controller, nothing would promote a slave; give false"
     ),

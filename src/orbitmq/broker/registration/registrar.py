@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.config.broker_config import BrokerConfig
     from orbitmq.broker.metadata.topics import TopicTable
     from orbitmq.remoting import ClientTls, Connection
+    from orbitmq.remoting.endpoint import RequestSigner
     from orbitmq.store import Clock
 
 log = logging.getLogger("orbitmq.broker")
@@ -84,6 +85,8 @@ class Registration:
         self._on_master = on_master
         self._masters: dict[str, tuple[str, str]] = {}
         """Addresses of the master and of its HA listener, by name server."""
+        self.signer: RequestSigner | None = None
+        """Signs the requests to name servers, where they authenticate."""
         self._client: RemotingClient | None = None
         self._links: dict[str, NameServerClient] = {}
         self._timers: list[asyncio.TimerHandle] = []
@@ -102,7 +105,7 @@ class Registration:
             log.warning(
                 "registration: compressedRegister=true has no effect: name servers of RocketMQ 5 cannot read it"
             )
-        self._client = RemotingClient(tls=self._tls, on_close=self._connection_closed)
+        self._client = RemotingClient(tls=self._tls, on_close=self._connection_closed, signer=self.signer)
         self._follow_addresses()
         self._timers = [self._register_later(), self._heartbeat_later()]
 

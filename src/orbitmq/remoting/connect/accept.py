@@ -16,7 +16,9 @@ from orbitmq.remoting.connect.proxy_header import (
     read_proxy_header,
 )
 from orbitmq.remoting.connect.trusted_proxies import is_trusted
+from orbitmq.remoting.connection import Connection
 from orbitmq.remoting.errors import one_sentence
+from orbitmq.remoting.identity import CERTIFIED_USER, certified_user
 from orbitmq.remoting.tls.context import ServerCertificates, TlsMode
 from orbitmq.remoting.tls.transport import TlsTransport
 
@@ -168,12 +170,20 @@ class PendingConnection(asyncio.Protocol):
             return
         if self._acceptor.alpn:
             context.set_alpn_protocols(list(self._acceptor.alpn))
-        self._switch_protocol(TlsTransport(context, self._connection(), self._tls_done, server_side=True))
+        connection = self._connection()
+        transport = TlsTransport(context, connection, lambda error: self._tls_done(error, done), server_side=True)
+        done = (transport, connection)
+        self._switch_protocol(transport)
 
-    def _tls_done(self, error: Exception | None) -> None:
+    def _tls_done(self, error: Exception | None, done: tuple[TlsTransport, asyncio.Protocol]) -> None:
         self._remove_pending()
         if error is not None:
             log.warning("remoting: TLS handshake with %s failed: %s", self._peer, one_sentence(error))
+            return
+        transport, connection = done
+        user = certified_user(transport)
+        if user and isinstance(connection, Connection):
+            connection.attributes = {**connection.attributes, CERTIFIED_USER: user}
 
     def _connection(self) -> asyncio.Protocol:
         return self._make(self._proxy or ProxyHeader(), self._peer)

@@ -198,8 +198,6 @@ def test_an_invalid_value_is_named(text: str, reason: str) -> None:
     "line",
     [
         "aclEnable=true",
-        "authenticationEnabled=true",
-        "authorizationEnabled=True",
         "useTLS=true",
         "tls.enable=true",
         "tls.server.mode=enforcing",

@@ -1,0 +1,94 @@
+"""Access control of one server: the table of users, the guard, the audit log and the signer of its own requests."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+from orbitmq.auth.audit import AuditLog
+from orbitmq.auth.credentials import credentials_of_json
+from orbitmq.auth.guard import Guard
+from orbitmq.auth.plain_acl import imported
+from orbitmq.auth.policies import User, UserType
+from orbitmq.auth.requests import AuthRequests
+from orbitmq.auth.signature import Signer
+from orbitmq.auth.store import UserTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from orbitmq.auth.requirements import Environment
+    from orbitmq.auth.settings import AuthSettings
+    from orbitmq.platform.disk import Disk
+    from orbitmq.platform.threads import RunBlocking
+    from orbitmq.remoting import Handler
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server keeps its files, and how it reads clock and disk."""
+
+    disk: Disk
+    directory: str
+    """``config/`` of the server."""
+    run_blocking: RunBlocking
+    now_ms: Callable[[], int]
+
+
+class AccessControl:
+    """What a broker or name server needs of this package."""
+
+    def __init__(self, settings: AuthSettings, place: Place, *, home: str = "") -> None:
+        """``home`` is RocketMQ's, where ``conf/plain_acl.yml`` is. Loads nothing yet."""
+        self.settings = settings
+        self.table: UserTable | None = None
+        self.audit: AuditLog | None = None
+        self._home = home
+        if settings.has_users:
+            self.table = UserTable(place.disk, place.directory, settings.auth_key_file, place.run_blocking)
+        if settings.audit_log:
+            self.audit = AuditLog(
+                place.disk, place.directory, settings.audit_log_bytes, place.now_ms, place.run_blocking
+            )
+
+    @property
+    def signer(self) -> Signer | None:
+        """Signs the requests of the server itself; None without inner credentials."""
+        text = self.settings.inner_client_authentication_credentials
+        return Signer(credentials_of_json(text, "innerClientAuthenticationCredentials")) if text else None
+
+    @property
+    def allows_native(self) -> bool:
+        """Whether frames may be served before a guard has seen them."""
+        return self.table is None
+
+    def load(self) -> None:
+        """Read the users, and create those of the settings. Blocks. Raises StoreError, ConfigError."""
+        if self.table is None:
+            return
+        self.table.load()
+        if self.settings.migrate_auth_from_v1_enabled:
+            self.table.add_at_start(*imported(os.path.join(self._home or ".", "conf")))
+        created = {}
+        for key, text in (
+            ("initAuthenticationUser", self.settings.init_authentication_user),
+            ("innerClientAuthenticationCredentials", self.settings.inner_client_authentication_credentials),
+        ):
+            if text:
+                found = credentials_of_json(text, key)
+                created[found.access_key] = User(found.access_key, found.secret_key, UserType.SUPER)
+        self.table.add_at_start(created)
+
+    def guarded(self, handlers: Mapping[int, Handler], environment: Environment) -> dict[int, Handler]:
+        """The handlers of a server behind the checks, and those for users and rules if there are users."""
+        own = {} if self.table is None else AuthRequests(self.table).handlers
+        return Guard(self.settings, self.table, environment, self.audit).guarded({**handlers, **own})
+
+    def start(self) -> None:
+        if self.audit is not None:
+            self.audit.start()
+
+    async def stop(self) -> None:
+        if self.audit is not None:
+            await self.audit.stop()
