@@ -27,6 +27,7 @@ async def start_grpc(broker: Broker, port: int | None = None, *, default: int = 
     if not port:
         return None
     try:
+        from orbitmq.proxy.auth_hook import hook_of  # noqa: PLC0415
         from orbitmq.proxy.backend.local import LocalBackend  # noqa: PLC0415
         from orbitmq.proxy.server import GrpcServer  # noqa: PLC0415
     except ImportError as error:
@@ -40,6 +41,7 @@ async def start_grpc(broker: Broker, port: int | None = None, *, default: int = 
         host=broker.settings.broker.bind_address,
         clock=broker.clock,
         random_source=broker.random,
+        authenticate=hook_of(broker.access),
     )
     try:
         await server.start()
