@@ -5,11 +5,10 @@ from __future__ import annotations
 import hmac
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, cast, TYPE_CHECKING
 
 import pytest
 
-from orbitmq.auth.access import AccessControl
 from orbitmq.auth.errors import AuthenticationError
 from orbitmq.auth.policies import Acl, Policy, PolicyEntry, PolicyType, User, UserType
 from orbitmq.auth.resources import Action, resource_of
@@ -17,6 +16,9 @@ from orbitmq.proxy.auth_hook import authenticated, hook_of
 from orbitmq.proxy.errors import StatusError
 from orbitmq.proxy.proto import definition_pb2 as pb
 from orbitmq.proxy.proto import service_pb2 as rpc
+
+if TYPE_CHECKING:
+    from orbitmq.auth.access import AccessControl
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
