@@ -33,6 +33,9 @@ ALICE: Any = {"access_key": "alice", "secret_key": "alices-secret"}
 SETTINGS: dict[str, Any] = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
+    # A loaded machine refuses no sends.
+    "brokerFastFailureEnable": "false",
+    "waitTimeMillsInSendQueue": "60000",
     "initAuthenticationUser": '{"username":"root","password":"roots-secret"}',
     "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"inners-secret"}',
 }

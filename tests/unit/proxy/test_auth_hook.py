@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any, cast, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
