@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orbitmq.auth.audit import AuditLog
 from orbitmq.auth.credentials import credentials_of_json
 from orbitmq.auth.guard import Guard
-from orbitmq.auth.plain_acl import imported
+from orbitmq.auth.plain.accounts import imported
 from orbitmq.auth.policies import User, UserType
 from orbitmq.auth.requests import AuthRequests
 from orbitmq.auth.signature import Signer

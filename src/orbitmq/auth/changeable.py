@@ -30,7 +30,7 @@ CHANGEABLE_TEXTS = frozenset(
 def check_changeable(
     requested: Mapping[str, str], now: Mapping[str, str], kinds: Iterable[type[DataclassInstance]]
 ) -> None:
-    """Raise ConfigError for the first setting that may not change this way. Its present value is no change."""
+    """Raise ConfigError for the first setting that may not change this way. Its present value may be repeated."""
     known = {key: one for kind in kinds for key, one in settings_of(kind).items()}
     for key, text in requested.items():
         if any(ord(character) < 32 or ord(character) == 127 for character in key + text):

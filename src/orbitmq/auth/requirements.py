@@ -50,7 +50,7 @@ class Environment(NamedTuple):
 
     cluster: str
     topic_at: Callable[[int], str | None]
-    """The real topic of the record at an offset of the log; None if there is no record."""
+    """The real topic of the record at an offset of the log; None without a record."""
 
 
 Fields: TypeAlias = Mapping[str, str]

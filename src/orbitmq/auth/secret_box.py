@@ -49,7 +49,7 @@ class SecretBox:
 
 
 def read_key(disk: Disk, path: str) -> bytes | None:
-    """The key in a file; None if there is no file. Raises DiskFaultError, StoreDamagedError."""
+    """The key in a file; None if it does not exist. Raises DiskFaultError, StoreDamagedError."""
     try:
         if disk.stat(path) is None:
             return None
@@ -59,7 +59,7 @@ def read_key(disk: Disk, path: str) -> bytes | None:
     except OSError as error:
         raise DiskFaultError(f"cannot read {path}: {error.strerror or error}") from error
     if len(key) != KEY_BYTES:
-        raise StoreDamagedError(f"{path} is no key: it must have {2 * KEY_BYTES} hexadecimal digits")
+        raise StoreDamagedError(f"{path} has no key: it must have {2 * KEY_BYTES} hexadecimal digits")
     return key
 
 

@@ -23,7 +23,7 @@ class AuthSettings(RemotingSettings):
     authorization_whitelist: str = setting("", optional=True)
     """Request codes, separated by commas, that need no rule."""
     init_authentication_user: str = setting("", optional=True, secret=True)
-    """``{"username":"…","password":"…"}`` of a super user who is created if there is no user of that name."""
+    """``{"username":"…","password":"…"}`` of a super user who is created unless there is a user of that name."""
     inner_client_authentication_credentials: str = setting("", optional=True, secret=True)
     """``{"accessKey":"…","secretKey":"…"}`` with which this server signs its own requests; created as
     super user."""

@@ -78,7 +78,7 @@ def read_credentials_file(path: str) -> Credentials:
     except OSError as error:
         raise CredentialsError(f"cannot read the credentials in {path}: {error.strerror or error}") from None
     if len(text) > MAX_FILE_BYTES:
-        raise CredentialsError(f"{path} is longer than {MAX_FILE_BYTES} bytes: it is no file of credentials")
+        raise CredentialsError(f"{path} is longer than {MAX_FILE_BYTES} bytes: it has no credentials")
     found = _members(text)
     access_key = found.get("accesskey") or found.get("username") or ""
     secret_key = found.get("secretkey") or found.get("password") or ""

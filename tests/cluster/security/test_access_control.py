@@ -35,6 +35,7 @@ SETTINGS: dict[str, Any] = {
     "authorizationEnabled": "true",
     # A loaded machine refuses no sends.
     "brokerFastFailureEnable": "false",
+    "osPageCacheBusyTimeOutMills": "60000",
     "waitTimeMillsInSendQueue": "60000",
     "initAuthenticationUser": '{"username":"root","password":"roots-secret"}',
     "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"inners-secret"}',

@@ -1,0 +1,1 @@
+"""RocketMQ's first access control, by the accounts of ``plain_acl.yml``."""
