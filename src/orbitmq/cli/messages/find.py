@@ -7,7 +7,7 @@ import typer
 
 from orbitmq.cli.interrupts import run
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers, client_errors
-from orbitmq.cli.messages.tail import message_writer
+from orbitmq.cli.messages.writer import message_writer
 from orbitmq.cli.output import complain
 from orbitmq.cli.time_expressions import TIME_HELP, parse_time
 

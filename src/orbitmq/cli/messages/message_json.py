@@ -15,10 +15,18 @@ from orbitmq.protocol.message import property_names as names
 if TYPE_CHECKING:
     from orbitmq.client.message import Message, ReceivedMessage
 
-_SPELLINGS = {"delay_level": "delayLevel", "sharding_key": "shardingKey", "body_hex": "bodyHex"}
+_SPELLINGS = {
+    "delay_level": "delayLevel",
+    "sharding_key": "shardingKey",
+    "body_hex": "bodyHex",
+    "deliver_at": "deliverAt",
+}
 """Also accepted: the names of Python's ``Message``."""
 
-_SENT = frozenset({"body", "bodyHex", "tags", "keys", "properties", "flag", "delayLevel", "shardingKey"})
+_TIMES = frozenset({"delay", "deliverAt", "delayLevel"})
+"""Fields of which a message has at most one."""
+
+_SENT = frozenset({"body", "bodyHex", "tags", "keys", "properties", "flag", "shardingKey"}) | _TIMES
 
 _STORED = frozenset(
     {
@@ -79,12 +87,14 @@ def message_of(line: bytes, topic: str, defaults: dict[str, Any]) -> "Message":
     if unknown := row.keys() - _SENT - _STORED:
         raise ConfigError(
             f"unknown field {min(unknown)!r}: a message has body or bodyHex, tags, keys, properties, "
-            "delayLevel, shardingKey, flag"
+            "delay, deliverAt, delayLevel, shardingKey, flag"
         )
     properties = _texts(row, "properties")
     if "queueOffset" in row:
         properties = _as_sent(row, properties)
     body = _body(row)
+    if _TIMES & row.keys():
+        defaults = {name: value for name, value in defaults.items() if name not in _TIMES}
     row = {**defaults, **row}
     return Message(
         topic,
@@ -94,6 +104,8 @@ def message_of(line: bytes, topic: str, defaults: dict[str, Any]) -> "Message":
         properties={**defaults.get("properties", {}), **properties},
         flag=_typed(row, "flag", int, 0),
         delay_level=_typed(row, "delayLevel", int, 0),
+        delay=row.get("delay"),
+        deliver_at=row.get("deliverAt"),
         sharding_key=_typed(row, "shardingKey", str, None),
     )
 

@@ -14,6 +14,7 @@ from orbitmq.cli.messages.live_counters import LiveCounters
 from orbitmq.cli.messages.options import DEFAULT_NAME_SERVER, NameServers, client_errors
 from orbitmq.cli.messages.stdin import all_of, lines_of
 from orbitmq.cli.output import complain, for_people, for_progress, many, print_json_line, printable, safe
+from orbitmq.cli.time_expressions import DURATION_HELP, TIME_HELP, parse_duration, parse_time
 from orbitmq.client.errors import InvalidMessageError, OrbitMQError
 from orbitmq.platform.settings import ConfigError
 from orbitmq.protocol.message.property_names import SHARDING_KEY
@@ -54,6 +55,12 @@ def send(
             min=0, max=18, help="Delay level: deliver later, 1 is 1 s, 5 is 1 min, 18 is 2 h.", show_default=False
         ),
     ] = 0,
+    delay: Annotated[
+        str | None, typer.Option(metavar="DURATION", help=f"Deliver after this time, {DURATION_HELP}.")
+    ] = None,
+    deliver_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help=f"Deliver at this time: {TIME_HELP}.")
+    ] = None,
     sharding_key: Annotated[
         str | None, typer.Option(help="Sharding key: messages with the same key go to one queue, in order.")
     ] = None,
@@ -75,14 +82,18 @@ def send(
         if sys.stdin.isatty():
             raise typer.BadParameter("no message: give a BODY, - for standard input, or --file")
         body = STANDARD_INPUT
+    if sum((bool(delay_level), delay is not None, deliver_at is not None)) > 1:
+        raise typer.BadParameter("give one of --delay, --deliver-at and --delay-level")
     fields: dict[str, Any] = {
         "tags": tag,
         "keys": key or [],
         "properties": dict(map(_property, prop or [])),
         "delayLevel": delay_level,
+        "delay": None if delay is None else parse_duration(delay),
+        "deliverAt": None if deliver_at is None else parse_time(deliver_at) / 1000,
         "shardingKey": sharding_key,
     }
-    fields = {name: value for name, value in fields.items() if value}
+    fields = {name: value for name, value in fields.items() if value or (value == 0.0 and name == "delay")}
     with client_errors():
         if file is not None:
             run(_send_lines(nameserver, topic, file, fields, json))
@@ -117,6 +128,8 @@ async def _send_one(nameserver: str, topic: str, body: str, fields: dict[str, An
             keys=fields.get("keys", ()),
             properties=fields.get("properties"),
             delay_level=fields.get("delayLevel", 0),
+            delay=fields.get("delay"),
+            deliver_at=fields.get("deliverAt"),
             sharding_key=fields.get("shardingKey"),
         )
         receipt = await producer.send(message)

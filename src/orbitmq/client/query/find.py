@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from orbitmq.client import namespace as namespaces
@@ -13,7 +14,7 @@ from orbitmq.remoting import RemotingError
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from orbitmq.client.message import ReceivedMessage
 
@@ -54,10 +55,17 @@ async def find_messages(
     name_servers: str | Iterable[str] | None, topic: str, key: str, *, most: int = MAX_FOUND, since: float = 0
 ) -> list[ReceivedMessage]:
     """``find`` with a temporary client."""
+    async with connected_instance(name_servers) as instance:
+        return await find(instance, topic, key, most=most, since=since)
+
+
+@contextlib.asynccontextmanager
+async def connected_instance(name_servers: str | Iterable[str] | None) -> AsyncIterator[ClientInstance]:
+    """A temporary client, for queries."""
     config = ClientConfig(name_servers=name_server_list(name_servers))
     instance = ClientInstance.acquire(config, config.client_id(unique_instance_name()))
     try:
-        return await find(instance, topic, key, most=most, since=since)
+        yield instance
     finally:
         await instance.release()
 

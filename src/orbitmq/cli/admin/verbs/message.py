@@ -11,8 +11,8 @@ from orbitmq.cli.admin.framework.formats import message_format
 from orbitmq.cli.admin.framework.operator import NOT_FOUND, ChangeOptions, Operator, confirm, verb
 from orbitmq.cli.admin.framework.view import Output, Pairs, Table, View
 from orbitmq.cli.messages.message_json import line_of
-from orbitmq.cli.messages.tail import message_writer
 from orbitmq.cli.messages.trace import trace
+from orbitmq.cli.messages.writer import message_writer
 from orbitmq.cli.output import complain, print_json, print_json_line
 from orbitmq.cli.time_expressions import parse_time
 
