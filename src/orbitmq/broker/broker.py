@@ -55,6 +55,7 @@ from orbitmq.broker.pop.service import PopService
 from orbitmq.broker.pull.cold_read import ColdPulls
 from orbitmq.broker.pull.processor import PullRequests
 from orbitmq.broker.query.processor import QueryRequests
+from orbitmq.broker.registration.cluster_copy import ClusterCopy
 from orbitmq.broker.registration.registrar import Registration
 from orbitmq.broker.runtime import BrokerRuntime, DeferredServices, Metadata
 from orbitmq.broker.schedule.service import ScheduleService
@@ -203,6 +204,8 @@ class Broker:
             self.start_services()
         if self.slave_sync is not None:
             self.slave_sync.start()
+        elif self.cluster_copy.is_wanted:
+            await self.cluster_copy.copy()
         self.registration.start()
         self.access.start()
         for seconds, job in (
@@ -359,6 +362,7 @@ class Broker:
         self.pop.load()
         self.offset_persistence = OffsetPersistence(self.runtime, self.offsets, lambda: self.pop.checkpoint_end)
         self.deferred = DeferredServices(self.schedule, self.timer, self.transactions)
+        self.cluster_copy = ClusterCopy(self.runtime, self.metadata, self.pop.assignments)
         self.slave_sync: SlaveSync | None = None
         if self.role.is_slave:
             self.slave_sync = slave_sync_of(

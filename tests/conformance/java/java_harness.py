@@ -33,9 +33,9 @@ SETTINGS = {
 }
 
 
-def eventually(probe: Callable[[], _T], *, is_enough: Callable[[_T], bool] = bool) -> _T:
+def eventually(probe: Callable[[], _T], *, is_enough: Callable[[_T], bool] = bool, seconds: float = PATIENCE) -> _T:
     """The result of the probe as soon as it is sufficient. Until then the client may refuse to answer."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + seconds
     while True:
         seen: object
         try:
@@ -44,7 +44,7 @@ def eventually(probe: Callable[[], _T], *, is_enough: Callable[[_T], bool] = boo
                 return found
         except JavaClientError as error:
             seen = error
-        assert time.monotonic() < deadline, f"still {seen!r} after {PATIENCE} s"
+        assert time.monotonic() < deadline, f"still {seen!r} after {seconds} s"
         time.sleep(0.02)
 
 

@@ -69,6 +69,9 @@ class BrokerConfig(LimitSettings):
     compatible_with_old_name_srv: bool = True
     enable_controller_mode: bool = False
 
+    copy_cluster_metadata: bool = setting(False, optional=True)
+    """A new master takes over the topics and groups of the other masters of its cluster before it registers."""
+
     # A slave's copies of the tables of its master
     slave_metadata_check_period: Int64 = setting(3000, optional=True)
     """Between two comparisons with the master's tables; RocketMQ's slaves follow the timer's progress so often."""

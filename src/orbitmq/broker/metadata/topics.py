@@ -95,6 +95,16 @@ def topic_name_problem(topic: str) -> str | None:
     )
 
 
+def topic_problem(config: TopicConfig) -> str | None:
+    """The problem with the settings of a topic that another broker sent; None if there is none."""
+    problem = topic_name_problem(config.topic_name)
+    if problem is None and not min(config.read_queue_nums, config.write_queue_nums) >= 0:
+        problem = f"the number of queues of {config.topic_name} is negative"
+    if problem is None and max(config.read_queue_nums, config.write_queue_nums) > MAX_QUEUES:
+        problem = f"{config.topic_name} has more than {MAX_QUEUES} queues"
+    return problem
+
+
 class TopicTable:
     """All topics of a broker. ``configs`` is the same dict for the lifetime of the table; do not write to it."""
 

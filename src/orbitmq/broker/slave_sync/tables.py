@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.metadata.subscription_groups import group_name_problem
-from orbitmq.broker.metadata.topics import MAX_QUEUES, topic_name_problem
+from orbitmq.broker.metadata.topics import topic_problem
 from orbitmq.protocol.names import GROUPS_OF_A_NEW_BROKER
 from orbitmq.store.config_tables import SUBSCRIPTION_GROUPS, TOPICS
 from orbitmq.store.consumequeue.consume_queue import ConsumeQueue
@@ -148,13 +148,8 @@ class FollowedTables:
 
 
 def _is_sound(name: str, config: TopicConfig) -> bool:
-    """False for an entry that no master of RocketMQ has: a name that is no file name, or too many queues."""
-    is_sound = (
-        name == config.topic_name
-        and topic_name_problem(name) is None
-        and 0 <= config.read_queue_nums <= MAX_QUEUES
-        and 0 <= config.write_queue_nums <= MAX_QUEUES
-    )
-    if not is_sound:
-        log.warning("slave_sync: topic %r of the master ignored: invalid name or number of queues", name[:100])
-    return is_sound
+    """False for an entry that no master of RocketMQ has."""
+    problem = topic_problem(config) if name == config.topic_name else "listed under another name"
+    if problem is not None:
+        log.warning("slave_sync: topic %r of the master ignored: %s", name[:100], problem)
+    return problem is None
