@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from peers.apache import ApacheNameServer
 from peers.frames import GET_BROKER_CLUSTER_INFO, ask
 from peers.grpc.clients import PROXY, ApacheProxy
 from peers.ports import free_port, is_listening
+from peers.process import PeerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +33,11 @@ SETTINGS = {
     "initPopOffsetByCheckMsgInMem": "true",
 }
 
+PROXY_SETTINGS = {
+    # A push consumer that closes waits for its receives.
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": "5000",
+}
+
 _UPDATE_AND_CREATE_TOPIC = 17
 _UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
 _PATIENCE = 30
@@ -43,6 +50,8 @@ class Servers:
     endpoints: str
     nameserver: str
     broker_address: str
+    proxy_endpoints: str = ""
+    """Of a proxy in front of the broker, if there is one."""
 
     def create_topic(self, name: str, kind: str = "NORMAL", queues: int = 2) -> str:
         fields = {
@@ -92,16 +101,34 @@ def grpc_servers(home: Path) -> Iterator[Servers]:
     if against_apache():
         with (
             ApacheNameServer(home / "nameserver") as nameserver,
-            ApacheProxy(home / "proxy", nameserver.address, SETTINGS) as proxy,
+            ApacheProxy(home / "proxy", nameserver.address, SETTINGS, PROXY_SETTINGS) as proxy,
         ):
             _wait(nameserver.address, proxy.broker_address)
             yield Servers(proxy.endpoints, nameserver.address, proxy.broker_address)
         return
     port = free_port()
-    with serving(home, {**SETTINGS, "grpcServerPort": str(port)}) as running:
+    with serving(home, {**SETTINGS, **PROXY_SETTINGS, "grpcServerPort": str(port)}) as running:
         endpoints = f"127.0.0.1:{port}"
         assert is_listening(endpoints)
-        yield Servers(endpoints, running.nameserver, running.broker_address)
+        with orbitmq_proxy(home / "proxy", running.nameserver) as proxy:
+            yield Servers(endpoints, running.nameserver, running.broker_address, proxy)
+
+
+@contextlib.contextmanager
+def orbitmq_proxy(home: Path, nameserver: str) -> Iterator[str]:
+    """``orbitmq proxy`` in front of a cluster, as a process; its endpoints."""
+    home.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    command = [sys.executable, "-m", "orbitmq", "proxy", "-n", nameserver, "--port", str(port)]
+    for key, value in PROXY_SETTINGS.items():
+        command += ["--set", f"{key}={value}"]
+    process = PeerProcess("orbitmq proxy", command, home=home, environment={})
+    try:
+        endpoints = f"127.0.0.1:{port}"
+        process.wait_until(lambda: is_listening(endpoints), what="listening", seconds=_PATIENCE)
+        yield endpoints
+    finally:
+        process.kill()
 
 
 def _wait(nameserver: str, broker_address: str) -> None:

@@ -218,12 +218,14 @@ def _digest(files: Sequence[Path]) -> str:
 class ApacheProxy:
     """Apache's proxy in LOCAL mode: a broker with gRPC in one process. Ready when made."""
 
-    def __init__(self, home: Path, nameserver: str, conf: Mapping[str, str]) -> None:
+    def __init__(
+        self, home: Path, nameserver: str, conf: Mapping[str, str], settings: Mapping[str, str] | None = None
+    ) -> None:
         if not is_filled(PROXY.name):
             PROXY.folder()
         home.mkdir(parents=True, exist_ok=True)
         port, broker_port = free_port(), free_port(-2, 1)
-        settings = {
+        broker = {
             "brokerClusterName": "DefaultCluster",
             "brokerName": "broker-a",
             "brokerId": "0",
@@ -235,8 +237,13 @@ class ApacheProxy:
             "diskMaxUsedSpaceRatio": "95",
             **conf,
         }
-        (home / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()), "utf-8")
-        proxy = {"grpcServerPort": port, "remotingListenPort": free_port(), "rocketMQClusterName": "DefaultCluster"}
+        (home / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in broker.items()), "utf-8")
+        proxy: dict[str, Any] = {
+            "grpcServerPort": port,
+            "remotingListenPort": free_port(),
+            "rocketMQClusterName": "DefaultCluster",
+            **(settings or {}),
+        }
         (home / "proxy.json").write_text(json.dumps(proxy), "utf-8")
         arguments = ["-pc", str(home / "proxy.json"), "-pm", "local", "-bc", str(home / "broker.conf")]
         main = "org.apache.rocketmq.proxy.ProxyStartup"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq import native
 from orbitmq.broker.fast_path.adapter import NOT_NOW, FastPathAdapter
+from orbitmq.broker.metadata.attributes import is_plain
 from orbitmq.broker.pull.request import MIN_PULL_BYTES
 from orbitmq.protocol.command.header import LANGUAGES_BY_NAME
 from orbitmq.remoting.processor import RequestRefusedError
@@ -134,7 +135,7 @@ class PullFastPath(FastPathAdapter["PullServer"]):
         if self._native.route_count >= MAX_ROUTES or self._route_bytes + len(key) > MAX_ROUTE_BYTES:
             self._clear_routes()
         self._route_bytes += len(key)
-        if wanted is not None or config.attributes or not isinstance(queue, ConsumeQueue):
+        if wanted is not None or not is_plain(config.attributes) or not isinstance(queue, ConsumeQueue):
             self._native.close_route(key)
             return False
         flags = config.topic_sys_flag, self._groups.configs[group].group_sys_flag

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from orbitmq import native
 from orbitmq.broker.fast_path.adapter import NOT_NOW, FastPathAdapter
 from orbitmq.broker.fast_path.queue_route import open_route, store_parameters
+from orbitmq.broker.metadata.attributes import is_plain
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command.header import LANGUAGES_BY_NAME
 from orbitmq.protocol.names import (
@@ -200,7 +201,7 @@ class SendFastPath(FastPathAdapter["SendBatcher"]):
             config is not None
             and not is_closed_to_clients(topic)
             and topic[0] != "%"
-            and not config.attributes
+            and is_plain(config.attributes)
             and not config.order
             and queue_id < config.write_queue_nums
         )

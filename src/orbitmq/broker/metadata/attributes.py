@@ -21,6 +21,8 @@ BATCH_QUEUES = "BatchCQ"
 CLEANUP_POLICY = "cleanup.policy"
 MESSAGE_TYPE = "message.type"
 MIXED = "MIXED"
+_PLAIN_TYPES = frozenset({"UNSPECIFIED", MIXED, "TRANSACTION", "FIFO", "DELAY", "NORMAL"})
+"""Message types of topics whose queues are like those of any other; those of PRIORITY are levels."""
 PRIORITY_FACTOR = "priority.factor"
 
 LITE_EXPIRATION_MINUTES = 30 * 24 * 60
@@ -110,6 +112,14 @@ GROUP_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType(
         "lite.sub.wildcard": Attribute(AnyText()),
     }
 )
+
+
+def is_plain(attributes: Mapping[str, str]) -> bool:
+    """True for a topic whose messages are stored and read as those of one without attributes.
+
+    The type of messages is a rule for clients of the gRPC protocol, which its server applies.
+    """
+    return not attributes or (len(attributes) == 1 and attributes.get(MESSAGE_TYPE) in _PLAIN_TYPES)
 
 
 def parse_changes(text: str | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.errors import append_remark, no_group, no_topic
 from orbitmq.broker.fast_path.send import SendEncoding, SendFastPath
+from orbitmq.broker.metadata.attributes import is_plain
 from orbitmq.broker.metadata.topics import topic_name_problem
 from orbitmq.broker.send.priority import queue_of_level
 from orbitmq.broker.send.retry_rule import dead_letter_topic, is_exhausted, max_retries
@@ -201,7 +202,7 @@ class SendRequests:
                 or "POP_CK\x01" in property_text
                 or "\x01\x02" in property_text
                 or topic[0] == "%"
-                or config.attributes
+                or (config.attributes and not is_plain(config.attributes))
                 or config.order
             ):
                 topic, queue_id, properties = self._special_target(

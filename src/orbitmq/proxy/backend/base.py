@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Protocol
+
+from orbitmq.protocol.message.flags import PERM_WRITE
 
 if TYPE_CHECKING:
     from orbitmq.protocol.bodies import QueueData, SubscriptionGroupConfig
     from orbitmq.proxy.proto import definition_pb2 as pb
     from orbitmq.remoting import Connection
 
+MASTER = 0
+"""Broker id."""
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(frozen=True)
 class Route:
     """The queues of a topic, by broker, and the brokers' ids."""
 
     queues: tuple[QueueData, ...]
     broker_ids: dict[str, tuple[int, ...]]
+
+    @functools.cached_property
+    def writable(self) -> list[tuple[str, int]]:
+        """Broker name and number of every writable queue, in order. A broker without a master takes no messages."""
+        return sorted(
+            (data.broker_name, number)
+            for data in self.queues
+            if data.perm & PERM_WRITE and MASTER in self.broker_ids.get(data.broker_name, ())
+            for number in range(data.write_queue_nums)
+        )
 
 
 class Backend(Protocol):

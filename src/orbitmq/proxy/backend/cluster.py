@@ -48,7 +48,6 @@ UNKNOWN_GROUP_SECONDS = 1.0
 IDLE_SECONDS = 120.0
 """After which a connection without requests is closed, as in RocketMQ's clients; consumers send heartbeats."""
 
-MASTER = 0
 _ALL = ""
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.metadata.attributes import MESSAGE_TYPE
 from orbitmq.protocol.bodies import QueueData
-from orbitmq.proxy.backend.base import Route
+from orbitmq.proxy.backend.base import MASTER, Route
 from orbitmq.proxy.errors import StatusError, TopicNotFoundError
 from orbitmq.proxy.proto import definition_pb2 as pb
 from orbitmq.proxy.routing.endpoints import endpoints_of
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 3600.0
 """Of the client's end; the broker's end closes idle connections earlier, as it does those of sockets."""
 
+MAX_ROUTES = 20_000
+"""Routes that are remembered."""
+
 
 class LocalBackend:
     """The broker of this process. Its routes name this broker only, whatever else the cluster has."""
@@ -35,6 +38,8 @@ class LocalBackend:
         self._broker = broker
         self._handlers = handlers
         self._client: RemotingClient | None = None
+        self._routes: dict[str, tuple[tuple[int, int, int], Route]] = {}
+        """By topic, with the numbers of queues and the permission that they were made for."""
 
     async def start(self) -> None:
         self._client = RemotingClient(self._handlers, limits=Limits(idle_seconds=IDLE_SECONDS))
@@ -55,8 +60,15 @@ class LocalBackend:
             raise TopicNotFoundError(topic)
         settings = self._broker.settings.broker
         perm = config.perm & settings.broker_permission
-        data = QueueData(settings.broker_name, config.read_queue_nums, config.write_queue_nums, perm)
-        return Route((data,), {settings.broker_name: (0,)})
+        made_for = config.read_queue_nums, config.write_queue_nums, perm
+        known = self._routes.get(topic)
+        if known is not None and known[0] == made_for:
+            return known[1]
+        route = Route((QueueData(settings.broker_name, *made_for),), {settings.broker_name: (MASTER,)})
+        if len(self._routes) >= MAX_ROUTES:
+            self._routes.clear()
+        self._routes[topic] = made_for, route
+        return route
 
     async def message_type(self, topic: str) -> str:
         config = self._broker.topics.configs.get(topic)

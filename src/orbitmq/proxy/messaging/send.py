@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq.protocol.codes import RequestCode, ResponseCode, SerializeType
+from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.message.message_id import decode_offset_id
@@ -16,7 +16,7 @@ from orbitmq.proxy.messages.validation import check_message, check_topic
 from orbitmq.proxy.messaging.transaction import HalfMessage
 from orbitmq.proxy.proto import definition_pb2 as pb
 from orbitmq.proxy.proto import service_pb2 as rpc
-from orbitmq.proxy.routing.queues import queue_for_group, refuse_write, writable_queues
+from orbitmq.proxy.routing.queues import queue_for_group, refuse_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,6 @@ class SendCalls:
                 "n": broker_name,
             },
             body=form.body,
-            serialize_type=SerializeType.ROCKETMQ,
         )
         answer = await client.call(broker_name, command, call.timeout)
         return self._response(topic, broker_name, messages, answer)
@@ -98,7 +97,7 @@ class SendCalls:
             )
 
     def _queue_of(self, route: Route, messages: Sequence[pb.Message]) -> tuple[str, int]:
-        queues = writable_queues(route)
+        queues = route.writable
         properties = messages[0].system_properties
         key = properties.message_group or properties.lite_topic
         if len(messages) == 1 and key:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orbitmq.protocol.bodies import QueueData
-    from orbitmq.proxy.backend.base import Route
 
 ACCEPTED_TYPES: dict[str, tuple[pb.MessageType, ...]] = {
     "NORMAL": (pb.NORMAL,),
@@ -38,16 +37,6 @@ def numbered(data: QueueData) -> Iterator[tuple[int, int]]:
     if not data.perm & (PERM_READ | PERM_WRITE):
         permissions = [pb.NONE] * max(1, data.read_queue_nums, data.write_queue_nums)
     return iter(enumerate(permissions))
-
-
-def writable_queues(route: Route) -> list[tuple[str, int]]:
-    """Broker name and number of every writable queue, in order. Without its master a broker takes no messages."""
-    return sorted(
-        (data.broker_name, number)
-        for data in route.queues
-        if data.perm & PERM_WRITE and 0 in route.broker_ids.get(data.broker_name, ())
-        for number in range(data.write_queue_nums)
-    )
 
 
 def queue_for_group(message_group: str, queues: list[tuple[str, int]]) -> tuple[str, int]:
