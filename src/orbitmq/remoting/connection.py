@@ -28,6 +28,7 @@ from orbitmq.remoting.errors import (
 )
 from orbitmq.remoting.gather_write import Buffer, parts_writer
 from orbitmq.remoting.interceptor import HEADER_AT, MAX_BATCHED_BYTES
+from orbitmq.remoting.limits.liveness import Liveness
 from orbitmq.remoting.pending_calls import CallTable
 
 if TYPE_CHECKING:
@@ -90,34 +91,29 @@ class Connection(asyncio.Protocol):
         "_charged_received",
         "_charged_unsent",
         "_closing",
-        "_closing_since",
         "_deferred",
         "_deferred_bytes",
         "_draining",
         "_endpoint",
         "_feed",
-        "_frame_begun",
-        "_frame_since",
         "_handlers",
         "_has_parts",
         "_interceptor",
         "_is_dispatching",
         "_is_server",
+        "_liveness",
         "_max_deferred",
         "_out",
         "_out_bytes",
         "_parser",
         "_pause_reasons",
         "_peer_finished",
-        "_quiet_since",
         "_reason",
         "_reasons_that_pause",
         "_request_bytes",
-        "_stalled_since",
         "_stream_error",
         "_transport",
         "_unparsed",
-        "_unsent",
         "_writable",
         "_write",
         "_write_parts",
@@ -170,8 +166,6 @@ class Connection(asyncio.Protocol):
         """Processing of the backlog is scheduled for the next iteration."""
         self._charged_received = 0
         self._charged_unsent = 0
-        self._frame_begun = 0
-        self._frame_since = 0.0
         self._deferred = 0
         self._deferred_bytes = 0
         """Body bytes of the requests with deferred responses; an estimate once some of them are complete."""
@@ -184,13 +178,10 @@ class Connection(asyncio.Protocol):
         self._draining = False
         self._closing = False
         self._aborted = False
-        self._closing_since = 0.0
         self._reason: Exception | None = None
         self._active = True
         """Something was read or written since the last review; cheaper than storing the time."""
-        self._quiet_since = 0.0
-        self._stalled_since = 0.0
-        self._unsent = 0
+        self._liveness = Liveness()
 
     # For owners of the connection
 
@@ -339,7 +330,7 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._closing = True
-        self._closing_since = self._endpoint.loop.time()
+        self._liveness.begin_close(self._endpoint.loop.time())
         self._reason = reason
         if not self._is_dispatching:
             self._finish()
@@ -494,8 +485,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        self._stalled_since = self._endpoint.loop.time()
-        self._unsent = self._transport.get_write_buffer_size()
+        self._liveness.begin_stall(self._endpoint.loop.time(), self._transport.get_write_buffer_size())
         self._pause(UNWRITABLE)
         self.update_charge()
 
@@ -700,40 +690,31 @@ class Connection(asyncio.Protocol):
 
     def review(self, now: float) -> None:
         """Close the connection if it is idle or stalled, or takes too long to close."""
-        limits = self._endpoint.limits
+        limits, liveness, parser = self._endpoint.limits, self._liveness, self._parser
         if self._charged_received or self._charged_unsent:
             self.update_charge()
         if self._closing:
-            if now - self._closing_since >= limits.closing_seconds:
+            if liveness.is_close_overdue(now, limits):
                 self.abort()
         elif self._pause_reasons & UNWRITABLE:
-            unsent = self._transport.get_write_buffer_size()
-            if unsent < self._unsent:
-                self._stalled_since = now
-            elif now - self._stalled_since >= limits.stalled_seconds:
+            if liveness.is_stalled(now, self._transport.get_write_buffer_size(), limits):
                 self._abort_slow_reader(f"the peer has not read anything for {limits.stalled_seconds:g} s")
-            self._unsent = unsent
-        elif self._parser.pending_bytes and self._is_frame_late(now):
-            self._abort_slow_frame(now)
+        elif parser.pending_bytes and (
+            seconds := liveness.late_frame_seconds(
+                now, parser, limits, is_paused=bool(self._pause_reasons & (BACKLOG | DEFERRED))
+            )
+        ):
+            self._abort_slow_frame(seconds)
         elif self._active:
             self._active = False
-            self._quiet_since = now
-        elif now - self._quiet_since >= limits.idle_seconds:
+            liveness.used(now)
+        elif liveness.is_idle(now, limits):
             self.close(IdleError(f"nothing was sent or received for {limits.idle_seconds:g} s"))
 
-    def _is_frame_late(self, now: float) -> bool:
-        """The incomplete frame should be complete by now. Time while reading is paused does not count."""
-        parser, limits = self._parser, self._endpoint.limits
-        if self._frame_begun != parser.begun or self._pause_reasons & (BACKLOG | DEFERRED):
-            self._frame_begun = parser.begun
-            self._frame_since = now
-        return now - self._frame_since >= limits.frame_seconds + parser.needed_bytes / limits.frame_bytes_per_second
-
-    def _abort_slow_frame(self, now: float) -> None:
-        parser = self._parser
+    def _abort_slow_frame(self, seconds: float) -> None:
         text = (
-            f"remoting: closing {self.remote_address}: slow frame: {parser.pending_bytes} of {parser.needed_bytes} "
-            f"bytes in {now - self._frame_since:.0f} s"
+            f"remoting: closing {self.remote_address}: slow frame: {self._parser.pending_bytes} of "
+            f"{self._parser.needed_bytes} bytes in {seconds:.0f} s"
         )
         log.warning("%s", text)
         self.abort(SlowFrameError(text))
