@@ -143,7 +143,7 @@ class Message:
 
 
 class SendStatus(enum.Enum):
-    """How durable a message is that a broker has accepted. All of them count as sent."""
+    """Durability of a message that a broker has accepted. All of them count as sent."""
 
     SEND_OK = 0
     FLUSH_DISK_TIMEOUT = 10
@@ -205,7 +205,7 @@ class ReceivedMessage:
 
     @property
     def is_request(self) -> bool:
-        """Whether its sender waits for a reply."""
+        """True if its sender waits for a reply."""
         return names.REPLY_TO_CLIENT in self.properties and names.CORRELATION_ID in self.properties
 
     @property

@@ -2,7 +2,7 @@
 
 The function takes the values in the order of ``slots``, a string or ``None`` each, and answers ``True``, ``False``
 or ``None`` for unknown. It raises ``FilterEvaluationError`` where evaluation by RocketMQ fails with an exception,
-and keeps to the same order: an operand that is not asked cannot fail.
+and keeps to the same order: an operand that is not evaluated cannot fail.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class RouteAnswers:
             self._drop_routes()
 
     def _is_warming_up(self) -> bool:
-        """Whether the brokers may not have had the time to register: a topic may then be more than is known."""
+        """True if some brokers may not be registered yet: a topic may have more queues than are known."""
         return self._uptime_ms() < self._config.wait_seconds_for_service * 1000
 
 

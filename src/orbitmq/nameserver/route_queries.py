@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class RouteSource(NamedTuple):
-    """What the route of a topic is made of, as it was at one moment: a thread may make the route."""
+    """Snapshot of the tables from which a thread may build the route of a topic."""
 
     topic: str
     on: Mapping[str, Queues]

@@ -6,7 +6,7 @@ import enum
 
 
 class RequestCode(enum.IntEnum):
-    """What a request asks for: every code of 4.9 to 5.5."""
+    """Request codes of RocketMQ 4.9 to 5.5."""
 
     # producing, consuming, topics and clients
     SEND_MESSAGE = 10
@@ -214,7 +214,7 @@ class RequestCode(enum.IntEnum):
 
 
 class ResponseCode(enum.IntEnum):
-    """How a request ended.
+    """Response codes.
 
     In 4.9 the codes 209, 210 and 211 said that a change of the access control list had failed.
     """
@@ -304,7 +304,7 @@ class ResponseCode(enum.IntEnum):
 
 
 class LanguageCode(enum.IntEnum):
-    """What a peer is written in. The number travels in binary headers, the name in JSON headers."""
+    """Programming language of a peer. The number travels in binary headers, the name in JSON headers."""
 
     JAVA = 0
     CPP = 1
@@ -323,7 +323,7 @@ class LanguageCode(enum.IntEnum):
 
 
 class SerializeType(enum.IntEnum):
-    """How the header of a frame is written; the first byte after the length."""
+    """Serialization of a frame's header; the first byte after the length."""
 
     JSON = 0
     ROCKETMQ = 1

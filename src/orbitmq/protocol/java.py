@@ -1,4 +1,4 @@
-"""What Java's own classes decide about bytes on the wire and on disk: string hashes and UTF-8.
+"""Java's string hashes and UTF-8, which decide about bytes on the wire and on disk.
 
 Tags codes in consume queues and key hashes in index files are ``String.hashCode``: ``h = 31 * h + c``
 over UTF-16 units, kept in 32 bits. A unit of text is what Java reads in the bytes, so damaged UTF-8
@@ -58,7 +58,7 @@ _LONGEST_CACHED_TAG = 128
 
 
 def tags_code(tag: str | bytes) -> int:
-    """What a consume queue unit holds for this ``TAGS`` value: its hash, and 0 if there is none.
+    """Tags code of a consume queue unit for this ``TAGS`` value: its hash; 0 without tags.
 
     Cached because a topic has few tags and many messages; the bounds keep a producer that puts ids or whole
     documents into tags from filling the memory.

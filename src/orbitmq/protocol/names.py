@@ -131,17 +131,17 @@ GROUPS_OF_SERVICES = frozenset({TRANSACTION_GROUP, REVIVE_GROUP})
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether the topic is one of RocketMQ's own, by name or by prefix."""
+    """True if the topic is one of RocketMQ's own, by name or by prefix."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
-    """Whether the group is one of RocketMQ's own, by name or by prefix."""
+    """True if the group is one of RocketMQ's own, by name or by prefix."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_closed_to_clients(topic: str) -> bool:
-    """Whether a broker refuses sends to a topic: those that Apache refuses, and those that are the broker's stores.
+    """True if a broker refuses sends to a topic: those that Apache refuses, and those that are the broker's stores.
 
     Apache lets clients write to the timer's topic and to the revive topics of POP, whose readers trust each record.
     """

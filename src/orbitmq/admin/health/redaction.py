@@ -17,7 +17,7 @@ _SECRET = re.compile(
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting of this name may hold a secret."""
+    """True if a setting of this name may hold a secret."""
     return _SECRET.search(name) is not None
 
 

@@ -14,7 +14,7 @@ NOT_NOW = -1
 
 
 class RouteCache(Protocol):
-    """What the native batch types have in common."""
+    """Common interface of the native batch types."""
 
     @property
     def missing_route(self) -> tuple[Any, ...] | None:

@@ -189,7 +189,7 @@ def _visible_at(info: OrderInfo, offset: int) -> int:
 
 
 def _counts_after(before: OrderInfo, info: OrderInfo) -> dict[int, int]:
-    """How often each offset was delivered before; the same attempt counts once."""
+    """Earlier deliveries of each offset; the same attempt counts once."""
     counts = before.offset_consumed_count or {}
     if before.attempt_id is not None and before.attempt_id == info.attempt_id:
         return counts

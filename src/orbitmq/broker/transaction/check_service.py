@@ -74,7 +74,7 @@ _PREPARED_OFFSET = names.TRANSACTION_PREPARED_QUEUE_OFFSET.encode()
 
 
 class Next(enum.Enum):
-    """How a pass continues after a half message, or a slice."""
+    """Next step of a pass after a half message, or a slice."""
 
     ON = "on"
     WAIT = "wait"

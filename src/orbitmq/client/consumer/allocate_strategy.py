@@ -205,7 +205,7 @@ def _queue_text(queue: MessageQueue) -> str:
 
 
 def _is_member(group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> bool:
-    """Whether a client is a known member. Other clients get no queues."""
+    """True if a client is a known member. Other clients get no queues."""
     if not client_id:
         raise InvalidMessageError(f"empty client id in the group {group}")
     if not queues:

@@ -127,7 +127,7 @@ class ProcessQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether a limit is exceeded, so that pulls must wait."""
+        """True if a limit is exceeded, so that pulls must wait."""
         return (
             len(self.messages) > self.max_messages
             or self.size > self.max_bytes
@@ -151,7 +151,7 @@ class ProcessQueue:
 
     @property
     def is_locked(self) -> bool:
-        """Whether the lock is certainly held."""
+        """True if the lock is certainly held."""
         return self.locked_at is not None and self._clock.monotonic() - self.locked_at < LOCK_LIFE
 
     def lock(self, *, requested_at: float) -> None:

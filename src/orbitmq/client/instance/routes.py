@@ -60,7 +60,7 @@ class Route:
         return found
 
     def has_data(self, data: TopicRouteData) -> bool:
-        """Whether the route was built from this data, in any order of brokers."""
+        """True if the route was built from this data, in any order of brokers."""
         return _sorted(self.data) == _sorted(data)
 
 

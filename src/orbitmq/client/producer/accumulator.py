@@ -57,7 +57,7 @@ class Accumulator:
         self._in_flight: collections.Counter[_Key] = collections.Counter()
 
     def accepts(self, message: Message) -> bool:
-        """Whether a message may be batched; otherwise it is sent alone and at once."""
+        """True if a message may be batched; otherwise it is sent alone and at once."""
         return (
             self._total < self._total_max_bytes
             and len(message.body) <= self._max_bytes

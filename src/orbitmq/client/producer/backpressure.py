@@ -22,7 +22,7 @@ class InFlight:
         self._drained: asyncio.Future[None] | None = None
 
     def fits(self, size: int) -> bool:
-        """Whether ``size`` more bytes may be sent now. A message over the whole limit is sent alone."""
+        """True if ``size`` more bytes may be sent now. A message over the whole limit is sent alone."""
         return not self.count or (
             self.count < self._most and self.bytes + size <= self._max_bytes and not self._waiting
         )

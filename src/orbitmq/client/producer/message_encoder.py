@@ -81,7 +81,7 @@ class MessageEncoder:
         self._unique_id = unique_id
 
     def is_slow(self, message: Message) -> bool:
-        """Whether encoding should run in a thread, because it compresses a large body."""
+        """True if encoding should run in a thread, because it compresses a large body."""
         size = len(message.body)
         return size >= COMPRESS_IN_THREAD_SIZE and size >= self._compress_over
 

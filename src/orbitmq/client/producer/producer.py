@@ -554,7 +554,7 @@ class Producer:
             await faults.probe(self.config.detect_interval, self._is_well)
 
     async def _is_well(self, broker_name: str) -> bool | None:
-        """Whether a broker responds; None if its address is unknown."""
+        """True if a broker responds; None if its address is unknown."""
         for topic in self._sender.wire_topics():
             address = self._instance.address(topic, broker_name)
             if address is None:

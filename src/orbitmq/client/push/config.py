@@ -160,7 +160,7 @@ class ConsumerConfig:
 
     @property
     def uses_priority(self) -> bool:
-        """Whether buffered messages are reordered by priority."""
+        """True if buffered messages are reordered by priority."""
         return self.by_priority or bool(self.topic_levels)
 
     @property

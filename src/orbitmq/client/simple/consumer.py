@@ -300,7 +300,7 @@ class SimpleConsumer:
         return [message for message in found if await self._is_deliverable(message, subscription)]
 
     async def _is_deliverable(self, message: PoppedMessage, subscription: SubscriptionData) -> bool:
-        """Whether a message goes to the application. Others are acknowledged or dead-lettered here."""
+        """True if a message goes to the application. Others are acknowledged or dead-lettered here."""
         message_filter = compile_subscription(subscription.expression_type, subscription.sub_string)
         try:
             if not message_filter.matches_all and not message_filter.matches_properties(message.record.properties):

@@ -67,7 +67,7 @@ class Transaction:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the broker has confirmed the end. If not, it will check."""
+        """True if the broker has confirmed the end. If not, it will check."""
         return self._inner.is_settled
 
     def commit(self) -> None:

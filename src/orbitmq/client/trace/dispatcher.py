@@ -106,7 +106,7 @@ class TraceDispatcher:
         self._flushing: asyncio.Task[None] | None = None
 
     def traces(self, topic: str) -> bool:
-        """Whether messages of a topic are traced. Trace messages are not."""
+        """True if messages of a topic are traced. Trace messages are not."""
         return not topic.startswith(self.topic)
 
     def add(self, topic: str, records: Sequence[TraceRecord]) -> None:

@@ -9,7 +9,7 @@ from orbitmq.protocol.bodies.queues import MessageQueue
 
 
 class ConsumeType(enum.StrEnum):
-    """How a consumer gets its messages: it pulls, its library pulls for it, or the broker hands out."""
+    """Way in which a consumer gets messages: pull, push, or pop."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -17,7 +17,7 @@ class ConsumeType(enum.StrEnum):
 
 
 class MessageModel(enum.StrEnum):
-    """Whether every member of a group gets every message or they share them."""
+    """Broadcasting (every member gets every message) or clustering (members share them)."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
@@ -36,7 +36,7 @@ class ConsumeFromWhere(enum.StrEnum):
 
 
 class MessageRequestMode(enum.StrEnum):
-    """How a group gets the messages of a topic."""
+    """Way in which a group gets the messages of a topic."""
 
     PULL = "PULL"
     POP = "POP"
@@ -44,7 +44,7 @@ class MessageRequestMode(enum.StrEnum):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class SubscriptionData(Body):
-    """What a group wants of a topic. ``code_set`` holds the Java hash codes of the tags."""
+    """Subscription of a group to a topic. ``code_set`` holds the Java hash codes of the tags."""
 
     topic: str = ""
     sub_string: str = ""
@@ -177,7 +177,7 @@ class QueryAssignmentResponseBody(Body):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class SetMessageRequestModeRequestBody(Body):
-    """How a group is to get a topic's messages (401)."""
+    """Sets the mode in which a group gets the messages of a topic (401)."""
 
     topic: str = ""
     consumer_group: str = ""

@@ -1,10 +1,10 @@
 """The one codec of all bodies: a dataclass's fields and type hints say how its JSON reads and writes.
 
-A body is a dataclass with slots derived from ``Body`` whose fields all have defaults. When two are equal and how
-they look is said once, in ``Body``: made for each of a hundred classes it would take half of the time in which
-they load. Property names are the field names in camel case, or what ``java(...)`` in the field's metadata says.
+A body is a dataclass with slots derived from ``Body`` whose fields all have defaults. ``Body`` defines equality and
+``repr`` once: generated for each of a hundred classes they would take half of the load time. Property names are the
+field names in camel case, or what ``java(...)`` in the field's metadata says.
 Reading follows fastjson: unknown properties are passed over, absent and null ones keep the field's default, numbers
-and booleans may come as text, an enum name nobody knows counts as null. A wrong shape raises ``ProtocolError`` with
+and booleans may come as text, an unknown enum name counts as null. A wrong shape raises ``ProtocolError`` with
 the path of the property. Writing gives the properties in alphabetical order without the ``None`` ones.
 
 The hints understood are ``str``, ``int``, ``float``, ``bool``, ``Any``, enums, bodies, ``list``, ``tuple[X, ...]``
@@ -335,7 +335,7 @@ def _property_encoder(hint: Any) -> _Convert | None:
 
 
 def _encoder(hint: Any) -> _Convert | None:
-    """How to make a value plain; ``None`` where it already is."""
+    """Function that makes a value plain; ``None`` where it already is."""
     kind, arguments, mark = _split(hint)
     if kind is float:
         return float

@@ -9,7 +9,7 @@ from orbitmq.protocol.bodies.version import DataVersion
 
 
 class GroupRetryPolicyType(enum.StrEnum):
-    """How the delay before the next delivery grows."""
+    """Growth of the delay before the next delivery."""
 
     EXPONENTIAL = "EXPONENTIAL"
     CUSTOMIZED = "CUSTOMIZED"
@@ -107,7 +107,7 @@ class GroupList(Body):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GroupForbidden(Body):
-    """Whether a group may read a topic (353)."""
+    """Permission of a group to read a topic (353)."""
 
     topic: str = ""
     group: str = ""

@@ -12,7 +12,7 @@ from orbitmq.protocol.bodies.stats import ConsumeStatus
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ProcessQueueInfo(Body):
-    """What a client holds of a queue it pulls. ``droped`` is spelt as Java spells it."""
+    """State of a queue that a client pulls. ``droped`` is spelt as Java spells it."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -32,7 +32,7 @@ class ProcessQueueInfo(Body):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class PopProcessQueueInfo(Body):
-    """What a client holds of a queue it pops."""
+    """State of a queue that a client pops."""
 
     wait_ack_count: int = 0
     droped: bool = False
@@ -61,7 +61,7 @@ PROP_CONSUMER_START_TIMESTAMP = "PROP_CONSUMER_START_TIMESTAMP"
 
 
 class CMResult(enum.StrEnum):
-    """How a message consumed on request ended."""
+    """Result of consuming a message on request."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"
@@ -73,7 +73,7 @@ class CMResult(enum.StrEnum):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumeMessageDirectlyResult(Body):
-    """What a client made of a message it was told to consume (309)."""
+    """Result of a message that a client consumed on request (309)."""
 
     order: bool = False
     auto_commit: bool = True
@@ -108,7 +108,7 @@ class QueryConsumeQueueResponseBody(Body):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class QuerySubscriptionResponseBody(Body):
-    """What a group subscribed of a topic (345)."""
+    """Subscription of a group to a topic (345)."""
 
     subscription_data: SubscriptionData | None = None
     group: str | None = None

@@ -9,7 +9,7 @@ from orbitmq.protocol.bodies.stats import OffsetWrapper, TopicOffset
 
 
 class LiteSubscriptionAction(enum.StrEnum):
-    """What to do with the lite topics named in a request."""
+    """Action on the lite topics of a request."""
 
     PARTIAL_ADD = "PARTIAL_ADD"
     PARTIAL_REMOVE = "PARTIAL_REMOVE"
@@ -18,7 +18,7 @@ class LiteSubscriptionAction(enum.StrEnum):
 
 
 class OffsetOptionType(enum.StrEnum):
-    """What the value of an offset option is."""
+    """Kind of the value of an offset option."""
 
     POLICY = "POLICY"
     OFFSET = "OFFSET"
@@ -56,7 +56,7 @@ class LiteSubscriptionCtlRequestBody(Body):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class LiteLagInfo(Body):
-    """How far a lite topic lags."""
+    """Lag of a lite topic."""
 
     lite_topic: str | None = None
     lag_count: int = 0
@@ -73,7 +73,7 @@ class ClientGroup(Body):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class GetBrokerLiteInfoResponseBody(Body):
-    """What a broker holds of lite topics (200074)."""
+    """Lite topics of a broker (200074)."""
 
     store_type: str | None = None
     max_lmq_num: int = 0

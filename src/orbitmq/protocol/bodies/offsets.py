@@ -31,7 +31,7 @@ class LmqConsumerOffsetSerializeWrapper(ConsumerOffsetSerializeWrapper):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class DelayOffsetSerializeWrapper(Body):
-    """How far each delay level was delivered (45); also ``config/delayOffset.json``."""
+    """Delivered offset of each delay level (45); also ``config/delayOffset.json``."""
 
     offset_table: dict[int, int] = field(default_factory=dict)
     data_version: DataVersion | None = None

@@ -30,7 +30,7 @@ _INT = struct.Struct(">i")
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class RegisterBrokerBody(Body):
-    """What a broker registers: its topics, its static topics, and filter servers (a thing of the past)."""
+    """Registration of a broker: its topics, static topics, and filter servers (obsolete)."""
 
     topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = field(
         default_factory=TopicConfigAndMappingSerializeWrapper
@@ -72,7 +72,7 @@ class RegisterBrokerBody(Body):
 
 
 def is_compressed(body: bytes | bytearray | memoryview) -> bool:
-    """Whether a registration is in the compressed form: JSON never begins with zlib's first byte."""
+    """True if a registration is compressed: JSON never begins with zlib's first byte."""
     return len(body) > 0 and body[0] == 0x78
 
 

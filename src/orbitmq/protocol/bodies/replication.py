@@ -17,7 +17,7 @@ class SyncStateSet(Body):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ElectMasterResponseBody(Body):
-    """What an election left (1002)."""
+    """Result of an election (1002)."""
 
     broker_member_group: BrokerMemberGroup | None = None
     sync_state_set: list[int] = field(default_factory=list)

@@ -37,7 +37,7 @@ class OffsetWrapper(Body):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumeStats(Body):
-    """How far a group has come (208)."""
+    """Progress of a group (208)."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
@@ -45,7 +45,7 @@ class ConsumeStats(Body):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class ConsumeStatsList(Body):
-    """How far all groups of a broker have come (317)."""
+    """Progress of all groups of a broker (317)."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None
@@ -98,7 +98,7 @@ class QueryConsumeTimeSpanBody(Body):
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Metric(Body):
-    """How many messages wait under a topic, and since when the count stands."""
+    """Number of messages that wait under a topic, and the time of the count."""
 
     count: int = 0
     time_stamp: int = 0

@@ -10,7 +10,7 @@ from orbitmq.protocol.bodies.version import DataVersion
 
 
 class TopicFilterType(enum.StrEnum):
-    """How many tags a message of the topic may carry; in practice always one."""
+    """Number of tags that a message of the topic may have; in practice always one."""
 
     SINGLE_TAG = "SINGLE_TAG"
     MULTI_TAG = "MULTI_TAG"

@@ -77,12 +77,12 @@ class FrameParser:
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of an incomplete frame are held."""
+        """Number of bytes of the incomplete frame that are buffered."""
         return len(self._pending)
 
     @property
     def needed_bytes(self) -> int:
-        """How many bytes the incomplete frame has, as far as is known."""
+        """Size of the incomplete frame, as far as it is known."""
         return self._needed
 
     def feed(self, data: bytes) -> list[Frame]:

@@ -1,4 +1,4 @@
-"""What every header says, whichever way it was written: the common result of all header decoders."""
+"""Header fields of a command: the common result of the JSON and binary decoders."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _load(header: bytes) -> Any:
 
 
 def _holds_fractions(document: Any) -> bool:
-    """Whether a value that has to become text is a float: a fraction, or an integer beyond 64 bits."""
+    """True if a value that has to become text is a float: a fraction, or an integer beyond 64 bits."""
     if not isinstance(document, dict):
         return False
     fields = document.get("extFields")
@@ -103,7 +103,7 @@ def _number(document: dict[str, Any], name: str) -> int:
 
 
 def _number_from(name: str, value: object) -> int:
-    """What fastjson makes of something else in the place of an int."""
+    """Value that fastjson makes of something else in the place of an int."""
     if value is None:
         return 0
     try:

@@ -220,5 +220,5 @@ REQUEST_FIELDS: Mapping[int, FieldTable] = MappingProxyType(
 
 
 def request_fields(code: int) -> FieldTable:
-    """The fields of a request; none for codes that carry none and for codes nobody knows."""
+    """The fields of a request; none for codes without fields and for unknown codes."""
     return REQUEST_FIELDS.get(code, ())

@@ -84,7 +84,7 @@ def item_bounds(body: bytes | memoryview) -> tuple[list[int], list[int]]:
 
 
 def is_inner_batch(sys_flag: int) -> bool:
-    """Whether the body of a record with this sysFlag is a batch to be unwrapped by its reader."""
+    """True if the body of a record with this sysFlag is a batch that its reader unpacks."""
     return sys_flag & (NEED_UNWRAP | INNER_BATCH) == NEED_UNWRAP | INNER_BATCH
 
 

@@ -31,7 +31,7 @@ else:
         inflater, _INFLATE_ERRORS = zlib.decompressobj, (zlib.error,)
 
 DEFAULT_LEVEL = 5
-"""RocketMQ's clients compress at this level unless told otherwise."""
+"""RocketMQ's clients compress at this level by default."""
 
 MAX_BODY_SIZE = 64 * 1024 * 1024
 """What a body may grow to. Clients refuse to send more than 4 MiB (``maxMessageSize``) before they

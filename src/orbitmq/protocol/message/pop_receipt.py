@@ -60,7 +60,7 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 class Receipt(NamedTuple):
-    """What a consumer has to show for a message that it got."""
+    """Receipt handle of a popped message, with which a consumer acknowledges it."""
 
     start_offset: int
     """The queue offset from which its check point counts."""

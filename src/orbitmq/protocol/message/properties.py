@@ -43,7 +43,7 @@ def encode(properties: Mapping[str, str]) -> bytes:
 
 
 def values_of(properties: bytes) -> dict[bytes, bytes]:
-    """All properties as they are: for whoever asks for more than two or three of them."""
+    """All properties as they are: for callers that need more than two or three of them."""
     values = {}
     for item in properties.split(b"\x02"):
         name, _, value = item.partition(b"\x01")

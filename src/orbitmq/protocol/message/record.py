@@ -110,7 +110,7 @@ class Record:
 
     @property
     def body_is_intact(self) -> bool:
-        """Whether the stored CRC is that of the stored body."""
+        """True if the stored CRC is that of the stored body."""
         return crc32(self.body) & MASK == self.body_crc
 
 

@@ -1,6 +1,6 @@
 """Many records of one buffer at once: each field of all of them as one column of numbers.
 
-Taking records one by one costs microseconds for each; here a field costs nanoseconds, and one that nobody asks for
+Taking records one by one costs microseconds for each; here a field costs nanoseconds, and one that is not requested
 costs nothing. Bodies, topics and properties are not touched, only found.
 """
 

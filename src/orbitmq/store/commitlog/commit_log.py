@@ -397,7 +397,7 @@ class CommitLog:
         return self._committed
 
     def flush_targets(self) -> tuple[int, int, Sequence[MappedFile]]:
-        """What to sync to make the log durable up to its current end: end, its store timestamp, and the files."""
+        """The current end of the log, its store timestamp, and the files to sync to make it durable."""
         end = self.committed
         first = self.flushed - self.flushed % self.file_size
         bases = range(first, end, self.file_size)

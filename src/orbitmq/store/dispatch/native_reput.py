@@ -31,7 +31,7 @@ MAX_ALONE = 256
 
 @dataclasses.dataclass(slots=True)
 class ReputProgress:
-    """What was dispatched natively from one offset on."""
+    """Records that were dispatched natively from one offset on."""
 
     end: int
     """Offset of the first record that was not dispatched."""

@@ -171,7 +171,7 @@ class KeyIndex:
         """Cut a file after the entries of the record at ``offset``; False if nothing sound would remain."""
         if part.header.begin_offset > offset or part.header.next_entry <= 1:
             return False
-        with self._disk_faults("mend"):
+        with self._disk_faults("repair"):
             file = self._mapped(part, writable=True)
             self._disk.zero(part.path, file.cut_after(offset, end_timestamp))
             file.mapped.sync()

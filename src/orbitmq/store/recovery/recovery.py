@@ -72,7 +72,7 @@ class RecoveryReport:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreviousRun:
-    """How the process that had the store open last left it."""
+    """State in which the last process left the store."""
 
     clean: bool
     """It closed the store properly."""

@@ -184,7 +184,7 @@ class Retention:
         return False
 
     def _shortage(self) -> Shortage | None:
-        """What the disks lack to be below the forced-cleanup ratio; None if they are below it."""
+        """Space that the disks lack to be below the forced-cleanup ratio; None if they are below it."""
         store = self._store
         shortage = Shortage(
             store.disk,

@@ -34,7 +34,7 @@ _EMPTY = Slot(NO_UNIT, NO_UNIT, 0)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unsaved:
-    """What a save makes durable."""
+    """Changes that a save makes durable."""
 
     checkpoint: TimerCheckpoint
     log_files: list[MappedFile]
