@@ -7,7 +7,6 @@ Everything here is synchronous and belongs to one thread. Nothing waits for the 
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING, Self
 
 from orbitmq.platform.clock import SystemClock
@@ -30,6 +29,7 @@ from orbitmq.store.dispatch.reput import Reput
 from orbitmq.store.errors import DiskFaultError, FlushFailedError, StoreError, StoreLockedError
 from orbitmq.store.index.key_index import KeyIndex
 from orbitmq.store.reader import Reader
+from orbitmq.store.recovery.abort_file import AbortFile
 from orbitmq.store.recovery.deleted_topics import DeletedTopics
 from orbitmq.store.recovery.missing_log import Ends, assigned_ends, continue_queue_offsets, missing_end, refuse
 from orbitmq.store.recovery.quarantine import Quarantine
@@ -48,10 +48,6 @@ logger = logging.getLogger(__name__)
 NEW_QUEUES_AT_CLOSE = 20_000
 """Maximum number of consume queues without a file that a close creates files for, about 0.5 ms each. A client may
 have sent to hundreds of thousands of queues a moment ago. The log holds all of them: the next start reads it."""
-
-ABORT_MARK = "orbitmq"
-"""Follows the process id in ``abort`` (RocketMQ writes the id alone), so that recovery can tell whose file it
-is."""
 
 INDEX_BATCH = 512
 """Records whose keys are put into the index together. More would cost less each, but their slots are spread over
@@ -163,15 +159,14 @@ class MessageStore:
 
     def _recover(self) -> None:
         config, disk = self.config, self.disk
-        abort = config.path("abort")
-        clean = disk.stat(abort) is None
+        abort = AbortFile(disk, config)
+        clean = not abort.exists
         self._snapshot = CloseSnapshot.load(disk, config.store_path_root_dir)
         files = self.log.files
         files.load()
         self.queues.load()
-        last_owner = ABORT_MARK.encode() if clean else disk.read(abort)
         # Only OrbitMQ writes the snapshot: if there is one, the last clean close was its own.
-        is_trusted = last_owner.endswith(ABORT_MARK.encode()) and self._snapshot is not None
+        is_trusted = (clean or abort.is_own) and self._snapshot is not None
         missing = missing_end(files, self.checkpoint, self._snapshot, is_own=is_trusted)
         ends: Ends = {}
         if missing:
@@ -184,10 +179,8 @@ class MessageStore:
         self.queues.resumes_at = ends
         if clean:
             # Not earlier: a store that is refused, because of a wrong setting for instance, stays cleanly closed.
-            disk.write(abort, f"{os.getpid()} {ABORT_MARK}".encode())
-            disk.sync(abort)
-            disk.sync_dir(config.store_path_root_dir)
-        previous = PreviousRun(clean, disk.read(abort).endswith(ABORT_MARK.encode()), self._snapshot)
+            abort.create()
+        previous = PreviousRun(clean, abort.is_own, self._snapshot)
         self._recovery = recovery = Recovery(
             disk, config, files, self.queues, self.dispatcher, self.checkpoint, previous,
             Quarantine(disk, self.clock, config.store_path_root_dir, config.quarantine_max_bytes),
@@ -287,8 +280,7 @@ class MessageStore:
             snapshot.indexed_to, snapshot.index_end = self.dispatcher.position, self.index.end_offset
         snapshot.store(self.disk, self.config.store_path_root_dir)
         self.log.drop_spare()
-        self.disk.remove(self.config.path("abort"))
-        self.disk.sync_dir(self.config.store_path_root_dir)
+        AbortFile(self.disk, self.config).remove()
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ from orbitmq import native
 from orbitmq.protocol.message.record import blank, encode_record
 from orbitmq.store.consumequeue.unit_file import file_name
 from orbitmq.store.dispatch import native_reput
-from orbitmq.store.message_store import ABORT_MARK
+from orbitmq.store.recovery.abort_file import ABORT_MARK
 from orbitmq.testing import ManualClock, MemoryDisk
 from support.native.marks import needs_native
 from support.native.twin_brokers import contents
@@ -218,7 +218,7 @@ def recovered(case: Case, *, compiled: bool) -> tuple[object, ...]:
     disk, clock = MemoryDisk(), ManualClock(T0 + 10_000)
     if case.known:
         put_log(disk, log_of(case.sent[: case.known])[0])
-        disk.write(f"{ROOT}/abort", ABORT_MARK.encode())
+        disk.write(f"{ROOT}/abort", ABORT_MARK)
         store = open_small(ROOT, disk=disk, clock=clock, **opening)
         if case.is_synced:
             store.flush()
@@ -228,7 +228,7 @@ def recovered(case: Case, *, compiled: bool) -> tuple[object, ...]:
     if case.is_clean:
         disk.remove(f"{ROOT}/abort")
     else:
-        disk.write(f"{ROOT}/abort", ABORT_MARK.encode() if case.is_own else b"1")
+        disk.write(f"{ROOT}/abort", ABORT_MARK if case.is_own else b"1")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "_selected", native.load() if compiled else native.python_path())
         patch.setattr(native_reput, "WINDOW", case.window)

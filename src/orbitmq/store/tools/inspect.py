@@ -14,6 +14,7 @@ from orbitmq.store.config_tables import CONSUMER_OFFSETS, SUBSCRIPTION_GROUPS, T
 from orbitmq.store.consumequeue.column_reader import BATCH, PLAIN, UnitReader
 from orbitmq.store.errors import StoreError
 from orbitmq.store.index.format import HEADER_SIZE, IndexHeader
+from orbitmq.store.recovery.abort_file import AbortFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,12 +93,11 @@ def inspect(disk: Disk, layout: Layout) -> Overview:
         end, reason, last = _end(log, files)
     finally:
         log.close()
-    abort = config.path("abort")
-    has_abort = disk.stat(abort) is not None
+    abort = AbortFile(disk, config)
     return Overview(
         root=config.store_path_root_dir,
-        has_abort=has_abort,
-        abort_text=disk.pread(abort, 0, 20).decode("ascii", "replace").strip() if has_abort else "",
+        has_abort=abort.exists,
+        abort_text=abort.text,
         log_files=files,
         log_start=log.start,
         log_end=end,

@@ -20,6 +20,7 @@ from orbitmq.store.commitlog.mapped_files import LogFiles
 from orbitmq.store.consumequeue.close_snapshot import FILE_NAME as FLOOR_NAME
 from orbitmq.store.errors import DiskFaultError, StoreError, StoreLockedError
 from orbitmq.store.message_store import MessageStore
+from orbitmq.store.recovery.abort_file import AbortFile
 from orbitmq.store.recovery.deleted_topics import DELETED_TOPICS
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _build(disk: Disk, layout: Layout, clock: Clock) -> Rebuilt:
     finally:
         if store.is_open:
             store.abandon()
-    if disk.stat(beside.path("abort")) is not None:
+    if AbortFile(disk, beside).exists:
         raise StoreError(f"the new queues in {scratch} could not be completed: check the disk and try again")
     built.index_files = len(disk.list(beside.path("index")))
     return built

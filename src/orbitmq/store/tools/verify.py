@@ -28,7 +28,7 @@ from orbitmq.store.consumequeue.close_snapshot import CloseSnapshot
 from orbitmq.store.consumequeue.table import QueueTable
 from orbitmq.store.dispatch.dispatcher import NOT_QUEUED, Dispatcher
 from orbitmq.store.errors import StoreError
-from orbitmq.store.message_store import ABORT_MARK
+from orbitmq.store.recovery.abort_file import AbortFile
 from orbitmq.store.recovery.deleted_topics import DeletedTopics
 from orbitmq.store.recovery.recovery import FENCE_TOPIC, PreviousRun, Recovery
 from orbitmq.store.tools.findings import Findings, Kind
@@ -101,7 +101,7 @@ class _Verification:
         self._disk = disk
         self._layout = layout
         self._config = config = layout.config
-        self._is_clean = not is_open and disk.stat(config.path("abort")) is None
+        self._is_clean = not is_open and not AbortFile(disk, config).exists
         self._log = ReadOnlyLog(disk, config)
         self._log.load()
         self._checkpoint = Checkpoint.load(disk, config.path("checkpoint"))
@@ -131,8 +131,7 @@ class _Verification:
 
     def _recovery_start(self) -> int:
         """Log offset from which recovery will dispatch records again."""
-        abort = self._config.path("abort")
-        is_own = self._disk.stat(abort) is not None and self._disk.read(abort).endswith(ABORT_MARK.encode())
+        is_own = AbortFile(self._disk, self._config).is_own
         recovery = Recovery(
             self._disk, self._config, self._log, self._table, self._dispatcher, self._checkpoint,
             PreviousRun(clean=False, is_own=is_own, snapshot=self._snapshot),
