@@ -6,6 +6,7 @@ A handler with one parameter that is not annotated, or annotated as message, get
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import functools
 import inspect
 import types
@@ -132,10 +133,10 @@ def _annotation(handler: Callable[..., Any], parameter: inspect.Parameter, takes
     if not inspect.isroutine(function):
         function = type(function).__call__
     scope = getattr(function, "__globals__", {})
-    closure = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+    closure = _closure(function) if inspect.isfunction(function) else {}
     shim = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
-        return typing.get_type_hints(shim, scope, dict(closure))["it"]
+        return typing.get_type_hints(shim, scope, closure)["it"]
     except Exception as error:
         # Such as "list[ReceivedMessage]", where the class is imported for type checkers only.
         name = annotation.removesuffix("]").rpartition("[")[2] if takes_list else annotation
@@ -145,6 +146,15 @@ def _annotation(handler: Callable[..., Any], parameter: inspect.Parameter, takes
             f"the annotation {annotation!r} of the handler {_name(handler)} cannot be evaluated: {error}; define "
             "the type in the module, and import it not only for type checkers"
         ) from None
+
+
+def _closure(function: types.FunctionType) -> dict[str, Any]:
+    """Variables of the enclosing functions that have a value by now."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
 def _is_message(kind: Any, takes_list: bool) -> bool:
