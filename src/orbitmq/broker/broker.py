@@ -64,6 +64,7 @@ from orbitmq.broker.send.flush_waiters import FlushWaiters
 from orbitmq.broker.send.processor import SendRequests
 from orbitmq.broker.send.reply import ReplyRequests
 from orbitmq.broker.send.retry import SendBackRequests
+from orbitmq.broker.slave_sync.acting import ActingMaster
 from orbitmq.broker.slave_sync.service import SlaveSync, slave_sync_of
 from orbitmq.broker.stats.admin import StatsRequests
 from orbitmq.broker.stats.counters import BrokerStats
@@ -204,6 +205,7 @@ class Broker:
             self.start_services()
         if self.slave_sync is not None:
             self.slave_sync.start()
+            self.acting.start()
         elif self.cluster_copy.is_wanted:
             await self.cluster_copy.copy()
         self.registration.start()
@@ -362,6 +364,8 @@ class Broker:
         self.pop.load()
         self.offset_persistence = OffsetPersistence(self.runtime, self.offsets, lambda: self.pop.checkpoint_end)
         self.deferred = DeferredServices(self.schedule, self.timer, self.transactions)
+        self.acting = ActingMaster(self.runtime, self.registration.ask)
+        self.acting.on_change += [self.route_epoch.advance, self.pulls.held.answer_all]
         self.cluster_copy = ClusterCopy(self.runtime, self.metadata, self.pop.assignments)
         self.slave_sync: SlaveSync | None = None
         if self.role.is_slave:
@@ -476,6 +480,7 @@ class Broker:
                 self._permission_changed,
             ),
             StatsRequests(self.stats),
+            self.acting,
             EventRequests(self.journal),
             self.ha_status,
             self.runtime_info,
@@ -543,6 +548,7 @@ class Broker:
             await asyncio.wait([self._preparing])
         await self._server.stop(DRAIN_SECONDS)
         await self.registration.stop()
+        await self.acting.stop()
         if self.slave_sync is not None:
             await self.slave_sync.stop()
         await self.schedule.stop()

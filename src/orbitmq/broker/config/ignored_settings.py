@@ -146,7 +146,6 @@ class IgnoredBrokerSettings(AuthSettings):
     forward_timeout: Int64 = 3000
     send_heartbeat_timeout_millis: int = 1000
     skip_pre_online: bool = False
-    sync_broker_member_group_period: int = 1000
     sync_broker_metadata_period: Int64 = 5000
     sync_controller_metadata_period: Int64 = 10_000
 

@@ -31,6 +31,7 @@ BROKER_RANGES: dict[str, Range] = {
     "split_registration_size": _COUNT,
     "broker_heartbeat_interval": _MILLISECONDS,
     "broker_not_active_timeout_millis": _LONG_MILLISECONDS,
+    "sync_broker_member_group_period": _MILLISECONDS,
     "slave_metadata_check_period": _LONG_MILLISECONDS,
     "slave_metadata_full_period": _LONG_MILLISECONDS,
     "channel_expired_timeout": _LONG_MILLISECONDS,

@@ -25,7 +25,7 @@ class ReplicaRole:
         self.kind = store_config.broker_role
         """``brokerRole``, fixed from start to stop."""
         self.acts_as_master = False
-        """A slave that stands in for its master: it runs the services of a master but accepts no messages."""
+        """A slave that stands in for its master: consumers lock queues and read there, but it appends nothing."""
         self.master_address = ""
         """The master's address from the last answer of a name server; empty if that knows none."""
         self.is_master_alive = False
@@ -45,7 +45,7 @@ class ReplicaRole:
     @property
     def runs_services(self) -> bool:
         """True if this broker runs the services that append: delays, timers, transaction checks, POP revive."""
-        return self.kind is not BrokerRole.SLAVE or self.acts_as_master
+        return self.kind is not BrokerRole.SLAVE
 
     @property
     def master_ha_address(self) -> str:

@@ -67,6 +67,8 @@ class ReplicaReads:
         if not self._config.slave_read_enable:
             return MASTER_ID
         config, role = self._groups.configs[group], self._role
+        if role.acts_as_master:
+            return MASTER_ID  # routes show it with this id
         if role.is_slave and not role.is_master_alive:
             return role.broker_id  # the route of the client may still have the master
         if behind > self.far:

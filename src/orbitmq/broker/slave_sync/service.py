@@ -16,12 +16,10 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.slave_sync.acting import MASTER_ID, members_of_group
 from orbitmq.broker.slave_sync.master_client import MasterClient, MasterRefusedError
 from orbitmq.broker.slave_sync.offset_merge import OffsetMerge
 from orbitmq.broker.slave_sync.tables import FollowedTables
-from orbitmq.protocol.bodies import GetBrokerMemberGroupResponseBody
-from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.remoting import RemotingClient, RemotingError
 from orbitmq.store import StoreError
@@ -34,11 +32,10 @@ if TYPE_CHECKING:
     from orbitmq.broker.registration.registrar import Registration
     from orbitmq.broker.runtime import BrokerRuntime, DeferredServices, Metadata
     from orbitmq.protocol.bodies import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+    from orbitmq.protocol.command.command import Command
     from orbitmq.store.timer.checkpoint import TimerCheckpoint
 
 log = logging.getLogger("orbitmq.broker")
-
-MASTER_ID = 0
 
 SMALL_OFFSETS = 256 * 1024
 """Bytes of a table of consumer offsets, some thousand, that is requested in every round."""
@@ -62,6 +59,7 @@ class SlaveSync:
         ask_name_server: Callable[[Command], Awaitable[Command | None]],
     ) -> None:
         self._ask_name_server = ask_name_server
+        self._runtime = runtime
         self._config = runtime.config
         self._role = runtime.role
         self._store = runtime.store
@@ -139,13 +137,8 @@ class SlaveSync:
 
     async def _look_for_master(self) -> None:
         """Ask a name server for the master, which may be back: the next registration can be half a minute away."""
-        config = self._config
-        fields = {"clusterName": config.broker_cluster_name, "brokerName": config.broker_name}
-        answer = await self._ask_name_server(Command(RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=fields))
-        if answer is None or answer.code != ResponseCode.SUCCESS or answer.body is None:
-            return
-        group = GetBrokerMemberGroupResponseBody.decode(answer.body).broker_member_group
-        if group is not None and (address := group.broker_addrs.get(MASTER_ID)):
+        members = await members_of_group(self._runtime, self._ask_name_server)
+        if members and (address := members.get(MASTER_ID)):
             self._role.found_master(address, "")
 
     def _failed(self, trouble: str) -> None:
@@ -225,8 +218,6 @@ class SlaveSync:
         delays: DelayOffsetSerializeWrapper,
         timer: TimerCheckpoint | None,
     ) -> None:
-        if self._role.runs_services:
-            return  # it acts as master, and its own progress counts
         if offsets is not None:
             await self._merge.adopt(offsets)
             self._offsets.persist()
