@@ -51,6 +51,7 @@ VERBS = {
     "definitions": "orbitmq.cli.admin.watch.definitions:definitions_app",
     "mqadmin": "orbitmq.cli.admin.mqadmin.command:mqadmin",
     "check": "orbitmq.cli.admin.watch.check:check",
+    "top": "orbitmq.cli.admin.watch.top:top",
     "bundle": "orbitmq.cli.admin.watch.bundle:bundle",
     "topics": "orbitmq.cli.admin.verbs.topic:topics",
     "groups": "orbitmq.cli.admin.verbs.group:groups",
@@ -103,7 +104,7 @@ def main() -> None:
 
 def _run() -> None:
     verb = _completed_verb() or next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    if verb in SERVERS and sys.argv[1:2] == [verb]:
+    if (verb in SERVERS or verb in UNPARSED) and sys.argv[1:2] == [verb]:
         if not is_operated(verb, sys.argv[2:]):
             disable_gc_for_start()
         run_server(verb, sys.argv[2:])
@@ -127,7 +128,7 @@ def is_operated(verb: str, arguments: Sequence[str]) -> bool:
 
 
 def run_server(verb: str, arguments: Sequence[str]) -> None:
-    """Run a server command until it ends. Raises SystemExit with a code other than 0 if it fails."""
+    """Run a verb that parses its own arguments. Raises SystemExit with a code other than 0 if it fails."""
     if not operate(verb, arguments):
         module, name = VERBS[verb].split(":")
         getattr(importlib.import_module(module), name)(arguments)

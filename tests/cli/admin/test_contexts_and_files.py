@@ -15,7 +15,7 @@ from orbitmq.cli.admin.framework.yaml_text import yaml_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cli.admin.conftest import Shell
+    from support.cli.operator_shell import Shell
 
 QUIET = ("--disk-warning", 0, "--disk-critical", 0)
 

@@ -11,7 +11,7 @@ from orbitmq.cli.app import is_operated
 from orbitmq.protocol.names import DLQ_PREFIX
 
 if TYPE_CHECKING:
-    from cli.admin.conftest import Shell
+    from support.cli.operator_shell import Shell
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from orbitmq import Consumer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.admin.conftest import Shell
+    from orbitmq.testing import ThreadCluster
+    from support.cli.operator_shell import Shell
 
 
 @pytest.fixture
@@ -59,10 +60,10 @@ def test_output_is_a_table_json_or_yaml(shell: Shell, orders: str) -> None:
     assert shell.ok("admin", "topic", "list").out == table
 
 
-def test_routes_queues_and_traffic_of_a_topic(shell: Shell, orders: str) -> None:
+def test_routes_queues_and_traffic_of_a_topic(shell: Shell, cluster: ThreadCluster, orders: str) -> None:
     route = shell.value("topic", "route", orders)
     assert {(one["broker"], one["address"]) for one in route} == {
-        (name, shell.cluster.address(name)) for name in ("broker-a", "broker-b")
+        (name, cluster.address(name)) for name in ("broker-a", "broker-b")
     }
     described = shell.value("topic", "describe", orders)
     assert described["messages"] == 6 == sum(one["messages"] for one in described["queues"])
@@ -97,11 +98,11 @@ def test_a_group_is_created_lags_and_is_reset(shell: Shell, orders: str) -> None
         shell.ok("group", "delete", group, "--yes")
 
 
-def test_members_of_a_group_are_listed(shell: Shell, orders: str) -> None:
-    consumer = Consumer(shell.cluster.name_server, group="readers", consume_from_where="CONSUME_FROM_FIRST_OFFSET")
+def test_members_of_a_group_are_listed(shell: Shell, cluster: ThreadCluster, orders: str) -> None:
+    consumer = Consumer(shell.name_server, group="readers", consume_from_where="CONSUME_FROM_FIRST_OFFSET")
     consumer.on(orders)(lambda message: None)
     consumer.start()
-    shell.cluster.wait_until_consumed("readers")
+    cluster.wait_until_consumed("readers")
     (member,) = shell.value("group", "members", "readers")
     assert member["language"] == "PYTHON"
     assert member["client"] in {one["client"] for one in shell.value("client", "list", "-g", "readers")}

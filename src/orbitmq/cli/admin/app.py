@@ -19,6 +19,7 @@ from orbitmq.cli.admin.verbs.topic import topic_app
 from orbitmq.cli.admin.watch.bundle import bundle
 from orbitmq.cli.admin.watch.check import check
 from orbitmq.cli.admin.watch.definitions import definitions_app
+from orbitmq.cli.admin.watch.top import top
 
 NOUNS = {
     "cluster": cluster_app,
@@ -44,3 +45,4 @@ for _name, _noun in NOUNS.items():
     admin_app.add_typer(_noun, name=_name)
 admin_app.command("check")(check)
 admin_app.command("bundle")(bundle)
+admin_app.command("top")(top)
