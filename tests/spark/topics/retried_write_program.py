@@ -58,14 +58,14 @@ def failing_once(
                 failed.touch()
                 raise RuntimeError("this task fails once")
             # Long, or all of them would wait in the buffers between Spark's processes until the task ends.
-            yield (f"{number:0200d}",)
+            yield (f"{number:0800d}",)
 
     return rows
 
 
 if __name__ == "__main__":
     nameserver, topic, count, folder, idempotent = sys.argv[1:]
-    spark = session("retried", "local[2,4]", **{"spark.sql.execution.arrow.maxRecordsPerBatch": "500"})
+    spark = session("retried", "local[2,4]", **{"spark.sql.execution.arrow.maxRecordsPerBatch": "125"})
     numbers = spark.sparkContext.parallelize(range(int(count)), 2)
     frame = spark.createDataFrame(
         numbers.mapPartitions(failing_once(nameserver, topic, int(count), folder)), "body string"

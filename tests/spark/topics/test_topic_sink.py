@@ -180,11 +180,11 @@ def test_a_query_from_its_beginning_is_another_query(
 def test_a_task_that_failed_once_writes_each_of_its_rows_once(
     java_and_pyspark: None, nameserver: str, topic: str, tmp_path: Path
 ) -> None:
-    ran = run_program(PROGRAM, tmp_path, nameserver, topic, 40_000, tmp_path, "true")
+    ran = run_program(PROGRAM, tmp_path, nameserver, topic, 10_000, tmp_path, "true")
     assert ran.code == 0, ran.err
     assert ran.json["failed"] == ["failed-0"]
-    found = collections.Counter(int(message.body) for message in read_all(nameserver, topic, 40_000))
-    assert found == dict.fromkeys(range(40_000), 1)
+    found = collections.Counter(int(message.body) for message in read_all(nameserver, topic, 10_000))
+    assert found == dict.fromkeys(range(10_000), 1)
 
 
 # What is written more than once all the same
