@@ -74,6 +74,10 @@ class GrpcConfig:
     grpc_client_idle_time_mills: Int64 = 120_000
     grpc_shutdown_time_seconds: int = 30
     use_endpoint_port_from_request: bool = False
+    tls_cert_path: str = ""
+    """Certificate chain, as PEM. With it the port takes TLS and clear text, by the first byte of a connection."""
+    tls_key_path: str = ""
+    tls_key_password: str = ""
 
     max_message_size: int = 4_194_304
     max_user_property_size: int = 16_384

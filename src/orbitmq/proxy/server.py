@@ -24,6 +24,7 @@ from orbitmq.proxy.messaging.runtime import Runtime
 from orbitmq.proxy.messaging.send import SendCalls
 from orbitmq.proxy.messaging.transaction import Transactions
 from orbitmq.proxy.service import MessagingService
+from orbitmq.remoting import ServerTls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from orbitmq.proxy.auth_hook import Authenticate
     from orbitmq.proxy.backend.base import Backend
     from orbitmq.proxy.config import GrpcConfig
-    from orbitmq.remoting import Handler, ServerTls
+    from orbitmq.remoting import Handler
 
     MakeBackend = Callable[[Mapping[int, Handler]], Backend]
 
@@ -63,7 +64,7 @@ class GrpcServer:
         complete when the server starts."""
         self.config = config
         self._host = host
-        self._tls = tls
+        self._tls = tls or _tls_of(config)
         self._server: Http2Server | None = None
         self._timers: list[asyncio.Task[None]] = []
         self.port = 0
@@ -140,6 +141,14 @@ class GrpcServer:
     async def _expire(self) -> None:
         self.clients.expire()
         self.transactions.expire()
+
+
+def _tls_of(config: GrpcConfig) -> ServerTls | None:
+    if not config.tls_cert_path:
+        return None
+    return ServerTls(
+        certificate_path=config.tls_cert_path, key_path=config.tls_key_path, key_password=config.tls_key_password
+    )
 
 
 async def _every(seconds: float, job: Callable[[], Awaitable[None]]) -> None:

@@ -48,6 +48,10 @@ class Stubs:
             ("x-mq-client-version", self.version),
         )
 
+    def with_id(self, client_id: str) -> Stubs:
+        """Another client over the same channel."""
+        return dataclasses.replace(self, client_id=client_id)
+
     async def unary(self, name: str, request: Any) -> Any:
         response = getattr(rpc, f"{name}Response")
         call = self.channel.unary_unary(f"/{SERVICE}/{name}", type(request).SerializeToString, response.FromString)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 from orbitmq.protocol.message.flags import PERM_WRITE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orbitmq.protocol.bodies import QueueData, SubscriptionGroupConfig
+    from orbitmq.protocol.command.command import Command
     from orbitmq.proxy.proto import definition_pb2 as pb
     from orbitmq.remoting import Connection
 
@@ -37,6 +40,10 @@ class Route:
 
 class Backend(Protocol):
     """A broker or a cluster."""
+
+    @property
+    def sign(self) -> Callable[[Command], None] | None:
+        """Signs a request to a broker with this server's own credentials, if it has some."""
 
     async def start(self) -> None: ...
 

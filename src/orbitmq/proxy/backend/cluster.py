@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from orbitmq.auth.signature import Signer
 from orbitmq.protocol.bodies import (
     ClusterInfo,
     SubscriptionGroupConfig,
@@ -66,6 +67,8 @@ class ClusterBackend:
         self._config = config
         self._handlers = handlers
         self._tls = tls
+        credentials = config.credentials
+        self.sign = None if credentials is None else Signer(credentials).sign
         self._client: RemotingClient | None = None
         fresh, expires = config.metadata_refresh_millis / 1000, config.metadata_expire_millis / 1000
         self._routes = Cache(self._read_route, clock, fresh=fresh, expires=expires, limit=MAX_TOPICS)
@@ -241,6 +244,8 @@ class ClusterBackend:
     async def _ask(self, address: str, command: Command) -> Command:
         assert self._client is not None, "not started"
         command.language = LanguageCode.PYTHON
+        if self.sign is not None:
+            self.sign(command)
         return await self._client.call(address, command, SECONDS)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from orbitmq.auth.credentials import Credentials, CredentialsError, credentials_of_json
 from orbitmq.platform.settings import ConfigError, Int64, Range, check_values, from_settings, parse_conf, setting
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.remoting.addresses import host_and_port
@@ -25,6 +26,9 @@ class ClusterConfig:
     rocket_mq_cluster_name: str = setting("", key="rocketMQClusterName")
     """Cluster whose groups count. Empty: all that the name servers know. Apache's default is DefaultCluster."""
 
+    inner_client_authentication_credentials: str = ""
+    """The user in whose name this server sends requests to brokers with access control, as JSON."""
+
     # Of OrbitMQ
     bind_address: str = setting("127.0.0.1", optional=True)
     metadata_refresh_millis: Int64 = setting(20_000, optional=True)
@@ -32,11 +36,22 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         check_values(self, RANGES)
+        _ = self.credentials
         for address in self.name_servers:
             try:
                 host_and_port(address)
             except ProtocolError as error:
                 raise ConfigError(f"namesrvAddr: {error}") from None
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """Raises ConfigError."""
+        key = "innerClientAuthenticationCredentials"
+        text = self.inner_client_authentication_credentials
+        try:
+            return credentials_of_json(text, key) if text else None
+        except CredentialsError as error:
+            raise ConfigError(str(error)) from None
 
     @property
     def name_servers(self) -> list[str]:

@@ -30,6 +30,9 @@ MAX_ROUTES = 20_000
 class LocalBackend:
     """The broker of this process. Its routes name this broker only, whatever else the cluster has."""
 
+    sign = None
+    """Connections within the process need no signature."""
+
     def __init__(
         self,
         broker: Broker,

@@ -91,6 +91,9 @@ class Client:
         if connection is None or connection.is_closing:
             connection = await self.connection(broker_name)
         command.language = self.language
+        sign = self._backend.sign
+        if sign is not None:
+            sign(command)
         return await connection.call(command, timeout)
 
     async def checked_call(self, broker_name: str, command: Command, timeout: float) -> Command:  # noqa: ASYNC109

@@ -143,6 +143,8 @@ class AckCalls:
         try:
             # The client may be gone, and its connections with it.
             connection = await self._backend.connect(handle.receipt.broker_name, client.address)
+            if self._backend.sign is not None:
+                self._backend.sign(command)
             try:
                 await connection.call(command, SECONDS)
             finally:
