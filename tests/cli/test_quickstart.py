@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
+import json
 import os
 import signal
 import socket
 import subprocess
+import urllib.error
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,11 +27,10 @@ from support.cli.server_process import ServerProcess, orbitmq
 from support.remoting_harness import HOST
 
 if TYPE_CHECKING:
-    import asyncio
     from pathlib import Path
 
 ANY_PORT = ("--nameserver-port", 0, "--broker-port", 0)
-FEW = ("--messages", 300, "--no-spark")
+FEW = ("--messages", 300, "--no-spark", "--no-console")
 """What Spark makes of it is in the ring of Spark."""
 
 
@@ -64,6 +67,23 @@ async def test_it_keeps_running_until_a_signal(tmp_path: Path, number: signal.Si
         assert await process.stopped(number) == 0
     assert process.errors == ""
     assert is_closed(tmp_path / ".orbitmq")
+
+
+async def test_it_leaves_the_console_serving_and_prints_its_address(tmp_path: Path) -> None:
+    few = FEW[:-1]
+    async with orbitmq(tmp_path, "quickstart", "--stay", "--console-port", 0, *ANY_PORT, *few) as process:
+        address = await process.says(r"console +(http://\S+)")
+        overview = await asyncio.to_thread(_get, f"{address}/api/v1/clusters/quickstart/overview")
+        assert overview["brokers_up"] == 1
+        assert await process.stopped(signal.SIGINT) == 0
+    with pytest.raises(urllib.error.URLError):
+        await asyncio.to_thread(_get, f"{address}/api/v1/clusters")
+
+
+def _get(address: str) -> dict[str, int]:
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        found: dict[str, int] = json.load(answer)
+    return found
 
 
 async def test_it_can_be_stopped_in_the_middle_of_the_tour(tmp_path: Path) -> None:

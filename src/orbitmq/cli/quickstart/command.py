@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -23,6 +23,8 @@ from orbitmq.cli.server.serve import DATA, NAMESERVER_PORT, name_server_at
 from orbitmq.cli.server.signals import stop_event
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from orbitmq.broker import Broker
     from orbitmq.nameserver import NameServer
 
@@ -77,6 +79,19 @@ def quickstart(
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="End the tour with a Spark query, if Spark is installed.")
     ] = True,
+    console: Annotated[
+        bool,
+        typer.Option("--console/--no-console", help="Serve the web console while it stays, if it is installed."),
+    ] = True,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of the console; 0 for any free one. Default: 8280, or a free one if it is in use.",
+            show_default=False,
+        ),
+    ] = None,
     nameserver_port: Annotated[
         int | None,
         typer.Option(
@@ -98,31 +113,54 @@ def quickstart(
 ) -> None:
     """Start a name server and a broker, demonstrate a producer and consumers, and keep running."""
     with client_errors():
-        run(_quickstart((data or DATA).expanduser(), once, messages, spark, nameserver_port, broker_port))
+        tour = _TourOptions(once, messages, spark)
+        console_options = (console, console_port)
+        run(_quickstart((data or DATA).expanduser(), tour, console_options, nameserver_port, broker_port))
+
+
+class _TourOptions(NamedTuple):
+    """The tour: whether it ends the command, its messages, and its query in Spark."""
+
+    once: bool | None
+    messages: int
+    with_spark: bool
 
 
 async def _quickstart(
     data: Path,
-    once: bool | None,
-    messages: int,
-    with_spark: bool,
+    options: _TourOptions,
+    console_options: tuple[bool, int | None],
     nameserver_port: int | None,
     broker_port: int | None,
 ) -> None:
     from orbitmq.cli.quickstart.tour import Tour  # noqa: PLC0415
 
+    once = options.once
+    with_console, console_port = console_options
+
     stop = stop_event()
     console = for_people()
     async with _one_node(data, nameserver_port, broker_port) as (nameserver, broker):
-        tour = Tour(console, nameserver, broker, messages, with_spark=with_spark)
+        tour = Tour(console, nameserver, broker, options.messages, with_spark=options.with_spark)
         if not await _until(stop, asyncio.create_task(tour.run())):
             return
         if once or (once is None and not _can_be_stopped()):
             return
-        _show(console, nameserver, broker)
         if once is None and not sys.stdin.isatty() and not sys.stdout.isatty():
             stop = stop_event(at_end_of_input=True)
-        await stop.wait()
+        async with _console(nameserver, data, console_port) if with_console else _no_console() as web:
+            _show(console, nameserver, broker, web)
+            await stop.wait()
+
+
+def _console(nameserver: str, data: Path, port: int | None) -> "AbstractAsyncContextManager[str | None]":
+    from orbitmq.cli.quickstart.console import console_beside  # noqa: PLC0415
+
+    return console_beside(nameserver, data, port)
+
+
+def _no_console() -> "AbstractAsyncContextManager[None]":
+    return contextlib.nullcontext()
 
 
 async def _until(stop: asyncio.Event, work: asyncio.Task[None]) -> bool:
@@ -202,13 +240,14 @@ async def _broker(data: Path, port: int | None, nameserver: str) -> "Broker":
     return broker
 
 
-def _show(console: Console, nameserver: str, broker: "Broker") -> None:
+def _show(console: Console, nameserver: str, broker: "Broker", web: str | None) -> None:
     settings = broker.settings
     text = Text()
     for label, value in (
         ("name server", nameserver),
         ("broker", settings.broker.broker_address),
         ("data", settings.store.store_path_root_dir),
+        *([] if web is None else [("console", web)]),
     ):
         text.append(f"{label:<13}", style="bold").append(f"{value}\n")
     text.append("\n").append(SNIPPET.format(nameserver=nameserver), style="cyan")

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from orbitmq.dashboard.pages.messages import message_rows, message_table
 from orbitmq.dashboard.subjects import dead_letters as dead
+from orbitmq.dashboard.widgets.buttons import flat, primary
 from orbitmq.dashboard.widgets.cards import card
 from orbitmq.dashboard.widgets.dialogs import confirm
 from orbitmq.dashboard.widgets.tables import Column, DataTable, action
@@ -59,13 +60,11 @@ async def build_one(view: View, buttons: ui.element) -> None:
     """The dead letters of one group."""
     page = _Letters(view, view.parameters["name"])
     with buttons:
-        ui.button("Group", icon="groups", on_click=lambda: ui.navigate.to(view.link("groups", page.group))).props(
-            "flat"
-        )
+        flat("Group", icon="groups", on_click=lambda: ui.navigate.to(view.link("groups", page.group)))
         path = f"/api/v1/clusters/{quote(view.cluster.name)}/dead-letters/{quote(page.group, safe='')}/export"
-        ui.button("Export", icon="download", on_click=lambda: ui.download.from_url(path)).props("flat")
+        flat("Export", icon="download", on_click=lambda: ui.download.from_url(path))
         if view.may_operate:
-            ui.button("Resend all of these", icon="send", on_click=view.do(page.resend_all)).props("flat")
+            flat("Resend all of these", icon="send", on_click=view.do(page.resend_all))
     page.build()
     await page.refresh()
 
@@ -86,7 +85,7 @@ class _Letters:
                     "outlined dense clearable"
                 )
                 self._end = ui.input("To").props("outlined dense clearable")
-                ui.button("Show", icon="search", on_click=view.do(self.refresh)).props("unelevated")
+                primary("Show", icon="search", on_click=view.do(self.refresh))
             self._count = ui.label("").classes("oq-muted")
             self._table = message_table(
                 "No dead letters in this span.", self._on_action if view.may_operate else None

@@ -57,13 +57,13 @@ async def build(view: View, _: ui.element) -> None:
             icon="history",
             page_size=50,
         )
-    found = Events([], [])
+    found = Events([], "")
 
     async def load() -> None:
         nonlocal found
         chosen = kinds.value or []
         found = await events(view.cluster, kinds=",".join(chosen), limit=LIMIT)
-        note.text = "; ".join(found.without)
+        note.text = found.reason
         show()
 
     def show() -> None:

@@ -13,6 +13,7 @@ from orbitmq.dashboard.pages.parts.forms import reset_group
 from orbitmq.dashboard.pages.parts.member import show_member
 from orbitmq.dashboard.subjects.groups import delete_group, list_groups, put_group, settings_of
 from orbitmq.dashboard.subjects.live import events
+from orbitmq.dashboard.widgets.buttons import flat, primary
 from orbitmq.dashboard.widgets.cards import BAD, GOOD, PLAIN, WARN, Tile, badge, card, code, empty, facts, tiles
 from orbitmq.dashboard.widgets.dialogs import Field, ask, confirm_changes
 from orbitmq.dashboard.widgets.plots import REFRESH_SECONDS, Plots
@@ -45,7 +46,7 @@ async def build(view: View, buttons: ui.element) -> None:
 
     if view.may_operate:
         with buttons:
-            ui.button("Create group", icon="add", on_click=view.do(lambda: _create(view))).props("unelevated")
+            primary("Create group", icon="add", on_click=view.do(lambda: _create(view)))
     with card():
         with ui.element("div").classes("oq-filters"):
             search: ui.input = ui.input("Search groups", on_change=lambda event: table.search(event.value or ""))
@@ -175,24 +176,21 @@ def _buttons(view: View, group: GroupDescription, plots: Plots) -> None:
     plots.choice()
     name = group.name
     if group.dead_letters:
-        ui.button(
+        flat(
             "Dead letters",
             icon="unsubscribe",
             on_click=lambda: ui.navigate.to(view.link("dead-letters", name)),
-        ).props("flat")
+        )
     if view.may_operate:
 
         async def reset() -> None:
             topics = sorted({queue.topic for queue in group.lag.queues})
-            if await reset_group(view, name, topics):
-                ui.navigate.reload()
+            await reset_group(view, name, topics)
 
-        ui.button("Reset offsets", icon="restart_alt", on_click=view.do(reset)).props("flat")
-        ui.button("Alter", icon="edit", on_click=view.do(lambda: _alter(view, group))).props("flat")
+        flat("Reset offsets", icon="restart_alt", on_click=view.do(reset))
+        flat("Alter", icon="edit", on_click=view.do(lambda: _alter(view, group)))
     if view.may_administer:
-        ui.button("Delete", icon="delete", on_click=view.do(lambda: _delete(view, name))).props(
-            "flat color=negative"
-        )
+        flat("Delete", icon="delete", on_click=view.do(lambda: _delete(view, name)), danger=True)
 
 
 def _queue_lines(cluster: str, group: str, queues: list[QueueLag]) -> dict[str, str]:
@@ -301,8 +299,7 @@ async def _history(view: View, group: str) -> None:
     found = await events(view.cluster, kinds=HISTORY_KINDS, limit=1000)
     own = [one for one in found.events if one.subject == group][:100]
     if not own:
-        reason = found.without[0] if found.without and not found.events else "No member joined or left lately."
-        empty("history", reason)
+        empty("history", found.reason or "No member joined or left lately.")
         return
     table = DataTable(
         "History",

@@ -8,6 +8,7 @@ from nicegui import ui
 
 from orbitmq.dashboard.auth.roles import Role
 from orbitmq.dashboard.subjects import management
+from orbitmq.dashboard.widgets.buttons import primary
 from orbitmq.dashboard.widgets.cards import BAD, GOOD, INFO, PLAIN, card
 from orbitmq.dashboard.widgets.dialogs import Field, ask, confirm
 from orbitmq.dashboard.widgets.tables import Column, DataTable, PagedTable, action
@@ -79,9 +80,7 @@ async def build_users(view: View, buttons: ui.element) -> None:
         await view.attempt(_put(view, table, user) if name == "edit" else _delete(view, table, user))
 
     with buttons:
-        ui.button("Add user", icon="person_add", on_click=view.do(lambda: _put(view, table, ""))).props(
-            "unelevated"
-        )
+        primary("Add user", icon="person_add", on_click=view.do(lambda: _put(view, table, "")))
     with card():
         table = DataTable(
             "Users",
@@ -156,5 +155,5 @@ async def build_password(view: View, _: ui.element) -> None:
             await management.change_password(view.console, view.actor, old.value or "", new.value or "")
             ui.navigate.to("/login")
 
-        ui.button("Change password", on_click=view.do(change)).props("unelevated").style("width: fit-content")
+        primary("Change password", on_click=view.do(change)).style("width: fit-content")
         ui.label("All your sessions end; sign in with the new password.").classes("oq-muted")

@@ -11,6 +11,7 @@ from orbitmq.dashboard.console import Action
 from orbitmq.dashboard.pages.parts.trace import show_trace
 from orbitmq.dashboard.subjects import messages as reading
 from orbitmq.dashboard.subjects.messages import MessageText, Search
+from orbitmq.dashboard.widgets.buttons import flat, primary
 from orbitmq.dashboard.widgets.cards import BAD, GOOD, INFO, PLAIN, WARN, badge, card, code, empty, facts
 from orbitmq.dashboard.widgets.dialogs import Field, ask
 from orbitmq.dashboard.widgets.tables import Column, DataTable
@@ -86,7 +87,7 @@ async def build(view: View, _: ui.element) -> None:
     """The search."""
     with card():
         form = _Form(view.parameters)
-        run = ui.button("Search", icon="search").props("unelevated")
+        run = primary("Search", icon="search")
         run.style("width: fit-content")
     with card():
         table = message_table("Give a topic, and search.")
@@ -200,9 +201,7 @@ async def build_one(view: View, buttons: ui.element) -> None:
     text = reading.as_text(message)
     with buttons:
         if view.may_operate:
-            ui.button("Edit and resend", icon="send", on_click=view.do(lambda: _resend(view, message))).props(
-                "flat"
-            )
+            flat("Edit and resend", icon="send", on_click=view.do(lambda: _resend(view, message)))
     with ui.element("div").classes("oq-two"):
         with card("Message"):
             facts(

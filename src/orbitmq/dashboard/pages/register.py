@@ -28,6 +28,7 @@ from orbitmq.dashboard.pages import (
 from orbitmq.dashboard.pages.view import View
 from orbitmq.dashboard.sign_in import ASSETS
 from orbitmq.dashboard.widgets import cards
+from orbitmq.dashboard.widgets.buttons import flat
 from orbitmq.dashboard.widgets.frame import frame
 
 log = logging.getLogger("orbitmq.dashboard")
@@ -47,21 +48,24 @@ class PageSpec:
     """Title and path of the page above it. The title of this page is then the name in its path."""
 
 
+DEAD_LETTERS = ("Dead letters", "dead-letters")
 PAGES = (
     PageSpec("overview", "Overview", "overview", overview.build),
     PageSpec("brokers", "Brokers", "brokers", brokers.build),
-    PageSpec("brokers/{name}", "Broker", "brokers", brokers.build_one, ("Brokers", "brokers")),
+    PageSpec("brokers/{name:path}", "Broker", "brokers", brokers.build_one, ("Brokers", "brokers")),
     PageSpec("name-servers", "Name servers", "name-servers", name_servers.build),
     PageSpec("events", "Events", "events", events.build),
     PageSpec("topics", "Topics", "topics", topics.build),
-    PageSpec("topics/{name}", "Topic", "topics", topics.build_one, ("Topics", "topics")),
+    PageSpec("topics/{name:path}", "Topic", "topics", topics.build_one, ("Topics", "topics")),
     PageSpec("groups", "Groups", "groups", groups.build),
-    PageSpec("groups/{name}", "Group", "groups", groups.build_one, ("Groups", "groups")),
+    PageSpec("groups/{name:path}", "Group", "groups", groups.build_one, ("Groups", "groups")),
     PageSpec("clients", "Clients", "clients", clients.build),
     PageSpec("messages", "Messages", "messages", messages.build),
-    PageSpec("messages/{name}", "Message", "messages", messages.build_one, ("Messages", "messages")),
+    PageSpec("messages/{name:path}", "Message", "messages", messages.build_one, ("Messages", "messages")),
     PageSpec("dead-letters", "Dead letters", "dead-letters", dead_letters.build),
-    PageSpec("dead-letters/{name}", "", "dead-letters", dead_letters.build_one, ("Dead letters", "dead-letters")),
+    PageSpec(
+        "dead-letters/{name:path}", "", "dead-letters", dead_letters.build_one, ("Dead letters", "dead-letters")
+    ),
     PageSpec("deferred", "Deferred messages", "deferred", deferred.build),
     PageSpec("/console/audit", "Audit log", "/console/audit", management.build_audit),
     PageSpec("/console/users", "Users", "/console/users", management.build_users),
@@ -129,9 +133,7 @@ async def _build(spec: PageSpec, view: View, buttons: ui.element) -> None:
         ui.navigate.to("/login")
     except AdminError as error:
         cards.error(str(error))
-        ui.button("Try again", icon="refresh", on_click=ui.navigate.reload).props("flat").style(
-            "width: fit-content"
-        )
+        flat("Try again", icon="refresh", on_click=ui.navigate.reload).style("width: fit-content")
     except Exception as error:
         log.exception("page: %s not built", spec.path)
         cards.error(f"unexpected error, see the log of the console: {type(error).__name__}")

@@ -12,6 +12,7 @@ from orbitmq.dashboard.history.series import topic_series
 from orbitmq.dashboard.listing import MAX_PAGE_SIZE, Query
 from orbitmq.dashboard.pages.parts.forms import send_message
 from orbitmq.dashboard.subjects.topics import ALL_KINDS, alter_topic, create_topic, delete_topic, list_topics
+from orbitmq.dashboard.widgets.buttons import flat, primary
 from orbitmq.dashboard.widgets.cards import INFO, PLAIN, WARN, Tile, card, code, tiles
 from orbitmq.dashboard.widgets.dialogs import Field, ask, confirm_changes
 from orbitmq.dashboard.widgets.plots import REFRESH_SECONDS, Plots
@@ -43,7 +44,7 @@ async def build(view: View, buttons: ui.element) -> None:
 
     if view.may_operate:
         with buttons:
-            ui.button("Create topic", icon="add", on_click=view.do(lambda: _create(view))).props("unelevated")
+            primary("Create topic", icon="add", on_click=view.do(lambda: _create(view)))
     with card():
         with ui.element("div").classes("oq-filters"):
             search: ui.input = ui.input("Search topics", on_change=lambda event: table.search(event.value or ""))
@@ -175,16 +176,12 @@ async def build_one(view: View, buttons: ui.element) -> None:
 
 def _buttons(view: View, topic: TopicDescription, plots: Plots) -> None:
     plots.choice()
-    ui.button(
-        "Messages", icon="mail", on_click=lambda: ui.navigate.to(view.link("messages", topic=topic.name))
-    ).props("flat")
+    flat("Messages", icon="mail", on_click=lambda: ui.navigate.to(view.link("messages", topic=topic.name)))
     if view.may_operate:
-        ui.button("Send", icon="send", on_click=view.do(lambda: send_message(view, topic.name))).props("flat")
-        ui.button("Alter", icon="edit", on_click=view.do(lambda: _alter(view, topic))).props("flat")
+        flat("Send", icon="send", on_click=view.do(lambda: send_message(view, topic.name)))
+        flat("Alter", icon="edit", on_click=view.do(lambda: _alter(view, topic)))
     if view.may_administer:
-        ui.button("Delete", icon="delete", on_click=view.do(lambda: _delete(view, topic.name))).props(
-            "flat color=negative"
-        )
+        flat("Delete", icon="delete", on_click=view.do(lambda: _delete(view, topic.name)), danger=True)
 
 
 def _queue_table() -> DataTable:

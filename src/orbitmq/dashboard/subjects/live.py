@@ -5,35 +5,22 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from orbitmq.admin.errors import AdminError, InvalidRequestError, UnsupportedError
+from orbitmq.admin.errors import UnsupportedError
 from orbitmq.admin.group.model import Member
-from orbitmq.admin.session import decode
-from orbitmq.protocol.broker_events import GET_BROKER_EVENTS, MAX_EVENTS, BrokerEvents, EventKind
+from orbitmq.protocol.broker_events import MAX_EVENTS
 from orbitmq.protocol.versions import version_name
 
 if TYPE_CHECKING:
+    from orbitmq.admin.cluster.events import Event
     from orbitmq.dashboard.clusters import ManagedCluster
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Event:
-    """One event of one broker."""
-
-    timestamp_ms: int
-    broker_name: str
-    address: str
-    sequence: int
-    kind: str
-    subject: str
-    detail: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Events:
-    """Events of all brokers, newest first, and the brokers that keep none."""
+    """Events of all brokers, newest first, or why there are none."""
 
     events: list[Event]
-    without: list[str]
+    reason: str
 
 
 async def producers(cluster: ManagedCluster) -> dict[str, list[Member]]:
@@ -43,30 +30,12 @@ async def producers(cluster: ManagedCluster) -> dict[str, list[Member]]:
 
 async def events(cluster: ManagedCluster, *, since_ms: int = 0, kinds: str = "", limit: int = 200) -> Events:
     """The newest events of all brokers. Raises InvalidRequestError; brokers of Apache keep no history."""
-    wanted = [kind.strip().upper() for kind in kinds.split(",") if kind.strip()]
-    unknown = [kind for kind in wanted if kind not in list(EventKind)]
-    if unknown:
-        raise InvalidRequestError(f"unknown kind of event {unknown[0]!r}: there are {', '.join(sorted(EventKind))}")
-    fields = {"since": since_ms, "afterSequence": 0, "kinds": ",".join(wanted), "limit": min(limit, MAX_EVENTS)}
-    brokers = {status.broker.address: status.broker.broker_name for status in await cluster.brokers()}
-
-    async def fetch(address: str) -> BrokerEvents:
-        return decode(BrokerEvents, await cluster.admin.session.call(address, GET_BROKER_EVENTS, fields), address)
-
-    done, failed = await cluster.admin.session.gather(brokers, fetch)
-    found = [
-        Event(one.timestamp, brokers[address], address, one.sequence, one.kind, one.subject, one.detail)
-        for address, answer in done.items()
-        for one in answer.events
-    ]
-    found.sort(key=lambda one: (one.timestamp_ms, one.sequence), reverse=True)
-    return Events(found[:limit], [_without(brokers[address], error) for address, error in failed.items()])
-
-
-def _without(broker_name: str, error: AdminError) -> str:
-    if isinstance(error, UnsupportedError):
-        return f"{broker_name} keeps no history: it is not a broker of OrbitMQ"
-    return f"{broker_name}: {error}"
+    wanted = [kind for kind in kinds.split(",") if kind.strip()]
+    try:
+        found = await cluster.admin.events.read(since_ms=since_ms, kinds=wanted, limit=min(limit, MAX_EVENTS))
+    except UnsupportedError:
+        return Events([], "The brokers keep no history: they are not brokers of OrbitMQ.")
+    return Events(list(reversed(found)), "")
 
 
 MAX_GROUPS = 3000

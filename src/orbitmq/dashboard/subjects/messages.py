@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.admin.errors import InvalidRequestError, NotFoundError
@@ -32,6 +33,8 @@ MAX_BODY_IN_LIST = 2048
 MAX_BODY = 1 << 20
 """Bytes of a body that a page shows."""
 MAX_TRACE_MESSAGES = 64
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,16 +90,11 @@ def body_of(message: ReceivedMessage) -> bytes:
 def as_text(message: ReceivedMessage, max_body: int = MAX_BODY) -> MessageText:
     """The message with its body as text if it is UTF-8."""
     body = body_of(message)
-    is_cut = len(body) > max_body
     part = body[:max_body]
-    try:
-        text, encoding = part.decode("utf-8", "strict" if not is_cut else "ignore"), "text"
-        if is_cut:
-            # A cut may fall into a character; anything else that is lost is no text.
-            encoding = "text" if len(part) - len(text.encode()) < 4 else "base64"
-    except UnicodeDecodeError:
-        encoding = "base64"
-    if encoding == "base64":
+    is_cut = len(body) > max_body
+    text = _readable(part, is_cut=is_cut)
+    encoding = "base64" if text is None else "text"
+    if text is None:
         text = base64.b64encode(part).decode()
     return MessageText(
         message.message_id,
@@ -118,6 +116,17 @@ def as_text(message: ReceivedMessage, max_body: int = MAX_BODY) -> MessageText:
         len(body),
         is_cut,
     )
+
+
+def _readable(part: bytes, *, is_cut: bool) -> str | None:
+    """The text of UTF-8 without control characters; None for anything else. A cut may fall into a character."""
+    for end in range(4 if is_cut else 1):
+        try:
+            text = part[: len(part) - end].decode()
+        except UnicodeDecodeError:
+            continue
+        return None if _CONTROL.search(text) else text
+    return None
 
 
 def json_text(body: bytes) -> str | None:

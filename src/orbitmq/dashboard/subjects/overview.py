@@ -1,28 +1,30 @@
-"""The state of a cluster at a glance: rates, totals, and what needs attention."""
+"""The state of a cluster at a glance: rates, totals, and the findings of the health check."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from orbitmq.admin.errors import AdminError, NotFoundError
+from orbitmq.admin.health.model import Finding, Severity, Thresholds
 from orbitmq.admin.topic.model import TopicKind
 
 if TYPE_CHECKING:
-    from orbitmq.admin.cluster.runtime import BrokerStatus
-    from orbitmq.admin.group.model import GroupSummary
-    from orbitmq.admin.topic.model import TopicSummary
+    from collections.abc import Awaitable
+
     from orbitmq.dashboard.clusters import ManagedCluster
 
-DISK_WARNING = 0.75
-DISK_CRITICAL = 0.85
-LAG_WARNING = 100_000
+T = TypeVar("T")
+
+HEALTH_SECONDS = 20.0
+"""Lifetime of a health check, which reads more than the figures."""
+LIMITS = Thresholds(max_groups=50)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that needs attention. ``severity`` is ``critical`` or ``warning``."""
+    """A finding. ``severity`` is ``critical`` or ``warning``."""
 
     severity: str
     subject: str
@@ -47,22 +49,17 @@ class Overview:
 
 
 async def overview_of(cluster: ManagedCluster) -> Overview:
-    """The overview. A broker that does not respond is a problem in it. Raises AdminError without a name server."""
+    """The overview. What cannot be read is a problem in it. Raises AdminError without a name server."""
     descriptions = await cluster.clusters()
     brokers = [one for description in descriptions for one in description.brokers]
-    problems = _broker_problems(brokers)
-    for description in descriptions:
-        for name in description.summary.without_master:
-            problems.append(Problem("critical", name, "no master is registered: nothing can be sent to it"))
-    for server in await cluster.name_server_list():
-        if not server.is_reachable:
-            problems.append(Problem("critical", server.address, f"name server: {server.reason}"))
-    topics, groups = await asyncio.gather(_topics(cluster, problems), _groups(cluster, problems))
-    problems += [
-        Problem("warning", one.name, f"lag of {one.lag:,} messages")
-        for one in groups
-        if not one.is_system and (one.lag or 0) >= LAG_WARNING
-    ]
+    problems: list[Problem] = []
+    findings, topics, groups = await asyncio.gather(
+        _or_problem(_findings(cluster), "health", problems),
+        _or_problem(cluster.topics(), "topics", problems),
+        _or_problem(cluster.groups(), "groups", problems),
+    )
+    problems += [Problem(one.severity.name.lower(), one.subject, one.text) for one in findings or ()]
+    own_groups = [one for one in groups or () if not one.is_system]
     return Overview(
         [one.summary.name for one in descriptions],
         len(brokers),
@@ -71,39 +68,26 @@ async def overview_of(cluster: ManagedCluster) -> Overview:
         sum(one.get_tps for one in descriptions),
         sum(one.puts_today for one in descriptions),
         sum(one.gets_today for one in descriptions),
-        sum(one.kind is TopicKind.NORMAL for one in topics),
-        sum(not one.is_system for one in groups),
-        sum(one.lag or 0 for one in groups if not one.is_system),
+        sum(one.kind is TopicKind.NORMAL for one in topics or ()),
+        len(own_groups),
+        sum(one.lag or 0 for one in own_groups),
         sorted(problems, key=lambda one: (one.severity, one.subject)),
     )
 
 
-async def _topics(cluster: ManagedCluster, problems: list[Problem]) -> list[TopicSummary]:
+async def _findings(cluster: ManagedCluster) -> list[Finding]:
+    report = await cluster.cache.get(
+        "health", HEALTH_SECONDS, lambda: cluster.admin.health.check(thresholds=LIMITS)
+    )
+    return [one for one in report.findings if one.severity is not Severity.OK]
+
+
+async def _or_problem(work: Awaitable[T], subject: str, problems: list[Problem]) -> T | None:
     try:
-        return await cluster.topics()
+        return await work
     except AdminError as error:
-        problems.append(Problem("warning", "topics", f"not counted: {error}"))
-        return []
-
-
-async def _groups(cluster: ManagedCluster, problems: list[Problem]) -> list[GroupSummary]:
-    try:
-        return await cluster.groups()
-    except AdminError as error:
-        problems.append(Problem("warning", "groups", f"not counted: {error}"))
-        return []
-
-
-def _broker_problems(brokers: list[BrokerStatus]) -> list[Problem]:
-    found = []
-    for status in brokers:
-        name = f"{status.broker.broker_name} ({status.broker.address})"
-        if status.runtime is None:
-            found.append(Problem("critical", name, f"does not respond: {status.reason}"))
-        elif status.runtime.disk_ratio >= DISK_WARNING:
-            severity = "critical" if status.runtime.disk_ratio >= DISK_CRITICAL else "warning"
-            found.append(Problem(severity, name, f"the disk is {status.runtime.disk_ratio:.0%} full"))
-    return found
+        problems.append(Problem("warning", subject, f"not read: {error}"))
+        return None
 
 
 def check_name_server(cluster: ManagedCluster, address: str) -> None:

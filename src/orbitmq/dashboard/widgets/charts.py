@@ -85,12 +85,18 @@ def graph(label: str, nodes: Sequence[Mapping[str, Any]], edges: Sequence[tuple[
     series = {
         "type": "graph",
         "coordinateSystem": "cartesian2d",
-        "symbol": "roundRect",
+        "symbol": "rect",
         "symbolSize": [190, 46],
         "edgeSymbol": ["none", "arrow"],
         "label": {"show": True, "color": "#fff", "width": 176, "overflow": "truncate", "lineHeight": 16},
-        "edgeLabel": {"show": True, ":formatter": "one => one.data.text", "color": TEXT, "fontSize": 11},
-        "lineStyle": {"color": TEXT, "width": 1.5},
+        "edgeLabel": {
+            "show": True,
+            ":formatter": "one => one.data.text",
+            "color": TEXT,
+            "fontSize": 11,
+            "opacity": 1,
+        },
+        "lineStyle": {"color": TEXT, "width": 1.5, "opacity": 1},
         "data": [
             {
                 "name": str(node["name"]),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from orbitmq.dashboard.widgets.buttons import flat
 from orbitmq.dashboard.widgets.cards import heading
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _describe(dialog: ui.dialog, title: str) -> None:
 
 def _buttons(dialog: ui.dialog, button: str, finish: Callable[[], None], color: str) -> None:
     with ui.element("div").classes("oq-dialog-buttons"):
-        ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
+        flat("Cancel", on_click=lambda: dialog.submit(None))
         ui.button(button, on_click=finish, color=color).props("unelevated")
 
 

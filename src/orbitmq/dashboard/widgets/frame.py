@@ -9,6 +9,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from orbitmq.dashboard.auth.roles import Role
+from orbitmq.dashboard.widgets.buttons import flat, icon_only
 from orbitmq.dashboard.widgets.cards import badge, heading
 
 if TYPE_CHECKING:
@@ -54,10 +55,14 @@ def frame(view: View, title: str, active: str, crumb: tuple[str, str] | None = N
     ui.colors(primary="#2f5be0", secondary="#566176", accent="#2f5be0", positive="#11735f", negative="#b42318")
     theme = view.theme
     dark = ui.dark_mode({"dark": True, "light": False}.get(theme))
-    with ui.left_drawer(value=None, fixed=True, bordered=False).classes("oq-drawer").props("width=220") as drawer:
+    with (
+        ui.left_drawer(value=False, fixed=True, bordered=False)
+        .classes("oq-drawer")
+        .props("width=220 show-if-above") as drawer
+    ):
         _navigation(view, active)
     with ui.header().classes("oq-header row items-center"):
-        ui.button(icon="menu", on_click=drawer.toggle).props("flat round dense color=grey-7 aria-label=Navigation")
+        icon_only("menu", "Navigation", drawer.toggle)
         with ui.element("a").props('href="/" aria-label="OrbitMQ console"').classes("oq-brand"):
             ui.element("img").props('src="/assets/logo.svg" alt=""')
             with ui.element("span"):
@@ -119,18 +124,19 @@ def _theme_button(dark: ui.dark_mode, theme: str) -> None:
     def change() -> None:
         nonlocal current
         current, dark.value = order[current]
-        button.props(f'icon={icons[current]} aria-label="Theme: {current}"')
+        button.props(f"icon={icons[current]}")
+        button.props["aria-label"] = f"Theme: {current}"
+        button.update()
         ui.run_javascript(f"document.cookie = '{THEME_COOKIE}={current}; path=/; max-age=31536000; SameSite=Lax'")
 
-    button = ui.button(icon=icons[current], on_click=change)
-    button.props(f'flat round dense color=grey-7 aria-label="Theme: {current}"')
+    button = icon_only(icons[current], f"Theme: {current}", change)
 
 
 def _user_menu(view: View) -> None:
     if not view.console.config.login:
         badge("no login", "warn")
         return
-    with ui.button(view.actor.user, icon="account_circle").props("flat dense no-caps color=grey-7"), ui.menu():
+    with flat(view.actor.user, "account_circle").props("dense no-caps"), ui.menu():
         ui.menu_item(f"Role: {view.actor.role}").props("disable")
         ui.menu_item("Change password", on_click=lambda: ui.navigate.to("/console/password"))
         ui.menu_item("Sign out", on_click=view.sign_out)

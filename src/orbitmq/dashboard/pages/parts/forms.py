@@ -70,8 +70,8 @@ def _properties(text: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()}
 
 
-async def reset_group(view: View, group: str, topics: Sequence[str]) -> bool:
-    """Reset the offsets of a group in a topic; True if it was done."""
+async def reset_group(view: View, group: str, topics: Sequence[str]) -> None:
+    """Reset the offsets of a group in a topic."""
     given = await ask(
         f"Reset the offsets of {group}",
         [
@@ -88,7 +88,7 @@ async def reset_group(view: View, group: str, topics: Sequence[str]) -> bool:
         ],
     )
     if given is None:
-        return False
+        return
     topic, to = str(given["topic"]), _target(given)
     changes = await reset_offsets(view.console, view.actor, view.cluster, group, topic, to, dry_run=True)
     lines = [
@@ -96,10 +96,9 @@ async def reset_group(view: View, group: str, topics: Sequence[str]) -> bool:
         for one in changes
     ]
     if not await confirm(f"Reset {group} in {topic}?", lines, button="Reset"):
-        return False
+        return
     await reset_offsets(view.console, view.actor, view.cluster, group, topic, to)
     ui.notify("The offsets are reset. Members follow within some seconds.", type="positive")
-    return True
 
 
 def _target(given: dict[str, Any]) -> ResetTo:

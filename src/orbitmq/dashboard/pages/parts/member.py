@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
+from orbitmq.dashboard.widgets.buttons import primary
 from orbitmq.dashboard.widgets.cards import card, code, heading
 from orbitmq.dashboard.widgets.tables import Column, DataTable
 from orbitmq.dashboard.widgets.text import moment
@@ -23,7 +24,7 @@ async def show_member(view: View, group: str, client_id: str) -> None:
         heading(client_id)
         _content(info)
         with ui.element("div").classes("oq-dialog-buttons"):
-            ui.button("Close", on_click=dialog.close).props("unelevated")
+            primary("Close", on_click=dialog.close)
     dialog.on("hide", dialog.delete)
     dialog.open()
 

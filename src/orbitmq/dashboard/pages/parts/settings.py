@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nicegui import ui
 
+from orbitmq.dashboard.widgets.buttons import flat
 from orbitmq.dashboard.widgets.cards import card
 from orbitmq.dashboard.widgets.dialogs import Field, ask, confirm_changes
 from orbitmq.dashboard.widgets.tables import Column, DataTable, action
@@ -37,7 +38,7 @@ async def settings_table(
             search = ui.input("Search settings").props("outlined dense clearable")
             search.classes("oq-search")
             if view.may_administer:
-                ui.button("Change a setting", icon="edit", on_click=view.do(lambda: edit(""))).props("outline")
+                flat("Change a setting", icon="edit", on_click=view.do(lambda: edit("")))
         table = DataTable(
             title,
             [Column("name", "Name", sortable=True), Column("value", "Value", wrapped=True)],

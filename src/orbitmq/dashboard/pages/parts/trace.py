@@ -9,7 +9,7 @@ from nicegui import ui
 from orbitmq.admin.errors import AdminError
 from orbitmq.dashboard.subjects.messages import trace_of
 from orbitmq.dashboard.widgets.cards import empty
-from orbitmq.dashboard.widgets.charts import COLORS, graph
+from orbitmq.dashboard.widgets.charts import graph
 from orbitmq.dashboard.widgets.tables import Column, DataTable
 from orbitmq.dashboard.widgets.text import moment
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orbitmq.client.trace.query import Attempt, MessageTrace
     from orbitmq.dashboard.pages.view import View
 
-BLUE, GREEN, ORANGE, RED = COLORS[0], "#12806f", "#a8630b", "#b42318"
+BLUE, GREEN, ORANGE, RED = "#2f5be0", "#12806f", "#a8630b", "#b42318"
 MAX_GROUPS = 12
 
 
