@@ -1,6 +1,6 @@
 # Commands for developers. `make run` and `make test` set up everything they need by themselves.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-python-path setup lock lint format docs bench spark spark-soak conformance soak kill9 fuzz clean
+.PHONY: help run test test-python-path setup lock lint format docs bench spark spark-soak conformance soak kill9 kill9-ha fuzz clean
 SHELL := bash
 BIN := .venv/bin
 # Fast rings run first, so that a mistake shows in seconds.
@@ -67,6 +67,9 @@ soak: setup ## thousands of seeded power cuts; SEEDS=5000 for more
 
 kill9: setup ## brokers killed under load and in recovery, with every kind of message; KILLS=200 for more
 	@ORBITMQ_KILLS=$(or $(KILLS),40) $(BIN)/pytest -q $(PYTEST_ARGS) tests/faults/broker/test_every_kind_kill_9.py
+
+kill9-ha: setup ## master and slave killed under load, then compared; KILLS=200 for more
+	@ORBITMQ_HA_KILLS=$(or $(KILLS),50) $(BIN)/pytest -q $(PYTEST_ARGS) tests/faults/ha/test_kill_either.py
 
 # The same SEED sends the same frames; FIRST and FRAMES select a part of them. SANITIZE=1 needs gcc.
 fuzz: setup ## malformed frames against real servers, then probes; FRAMES=5000000 SEED=1 FIRST=0 SANITIZE=1
