@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.cli.output import complain, plain_errors
 from orbitmq.cli.server.arguments import ServerParser, bounded_number, port
@@ -26,6 +26,7 @@ DATA = Path("~/.orbitmq")
 NAMESERVER_PORT = 9876
 GRPC_PORT = 8081
 MAX_BROKERS = 64
+MAX_REPLICAS = 4
 PORTS_PER_BROKER = 10
 """Distance between the ports of the brokers of one machine; each uses its port and the VIP port two below."""
 
@@ -87,6 +88,15 @@ def parser() -> ServerParser:
         "[default: 1]",
     )
     add(
+        "--replicas",
+        type=_replica_count,
+        metavar="N",
+        default=1,
+        help=f"Number of brokers of each name, 1 to {MAX_REPLICAS}: a master and slaves that copy its messages, "
+        "each a process. With --set brokerRole=SYNC_MASTER --set inSyncReplicas=2 sends wait for a slave. "
+        "[default: 1]",
+    )
+    add(
         "--metrics-port",
         type=port,
         metavar="PORT",
@@ -99,6 +109,10 @@ def parser() -> ServerParser:
 
 def _broker_count(text: str) -> int:
     return bounded_number(text, 1, MAX_BROKERS)
+
+
+def _replica_count(text: str) -> int:
+    return bounded_number(text, 1, MAX_REPLICAS)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -124,7 +138,7 @@ def main(arguments: Sequence[str]) -> None:
         )
         names = name_server_at(data, settings.broker.bind_address, given.nameserver_port, settings.broker)
         try:
-            if given.brokers == 1:
+            if given.brokers == given.replicas == 1:
                 run(_serve_one(settings, names, given.grpc_port))
             else:
                 _check_stores_are_separate(settings)
@@ -174,15 +188,20 @@ async def _serve_many(settings: "BrokerSettings", names: "NameServer", given: "a
         name_servers = _name_servers(_local_address(names), settings)
         first = settings.broker.listen_port
         root = Path(settings.store.store_path_root_dir)
-        ports = [first and first + PORTS_PER_BROKER * number for number in range(given.brokers)]
+        ip = settings.broker.broker_ip1
+        total = given.brokers * given.replicas
+        ports = [first and first + PORTS_PER_BROKER * number for number in range(total)]
         common = ["-n", name_servers, "--host", settings.broker.bind_address, "--log-format", given.log_format]
         for key, value in given.set:
             common += ["--set", f"{key}={value}"]
+        if given.replicas > 1:
+            common += ["--set", f"totalReplicas={given.replicas}"]
         children = [
             _child(
-                *(number, settings.broker.broker_name, root, port),
+                *(number % given.brokers, settings.broker.broker_name, root, port),
                 [*common, *_metrics_option(settings, number)],
                 given.conf,
+                replica=_Replica(number // given.brokers, ip, ports[number % given.brokers]),
             )
             for number, port in enumerate(ports)
         ]
@@ -190,8 +209,10 @@ async def _serve_many(settings: "BrokerSettings", names: "NameServer", given: "a
         supervisor.start()
         enable_gc_after_start()
         try:
-            ip = settings.broker.broker_ip1
-            addresses = [f"{ip}:{port}" if port else f"{ip}, any port" for port in ports]
+            addresses = [
+                (f"{ip}:{port}" if port else f"{ip}, any port") + (", slave" if number >= given.brokers else "")
+                for number, port in enumerate(ports)
+            ]
             _print_banner(names, addresses, str(root.parent))
             await stop.wait()
         finally:
@@ -231,15 +252,42 @@ def _check_stores_are_separate(settings: "BrokerSettings") -> None:
             )
 
 
-def _child(number: int, name: str, root: Path, port: int, common: list[str], conf: Path | None) -> "Child":
+class _Replica(NamedTuple):
+    """Place of a broker among those of its name."""
+
+    broker_id: int
+    master_host: str
+    master_port: int
+
+    @property
+    def settings(self) -> list[str]:
+        """Options that make it a slave; none for a master, whose id is 0."""
+        if not self.broker_id:
+            return []
+        pairs = ["brokerRole=SLAVE", f"brokerId={self.broker_id}"]
+        if self.master_port:
+            # At once; otherwise the name server's answer has the address.
+            from orbitmq.broker.config.broker_config import address_text  # noqa: PLC0415
+
+            pairs.append(f"haMasterAddress={address_text(self.master_host, self.master_port + 1)}")
+        return [option for pair in pairs for option in ("--set", pair)]
+
+
+def _child(
+    number: int, name: str, root: Path, port: int, common: list[str], conf: Path | None, *, replica: _Replica
+) -> "Child":
     """Command of one broker. The first has the name and directory of a broker that runs alone, so that the number
     of brokers can change between starts; the others get a suffix."""
     from orbitmq.cli.server.supervisor import Child  # noqa: PLC0415
 
     if number:
         name, root = f"{name}-{number}", root.with_name(f"{root.name}-{number}")
+    what = name
+    if replica.broker_id:
+        what, root = f"{name}, slave {replica.broker_id}", root.with_name(f"{root.name}-slave-{replica.broker_id}")
     arguments = ["broker", "--until-eof", *common, "--port", str(port), "--name", name, "--data", str(root)]
-    return Child(name, arguments if conf is None else [*arguments, "-c", str(conf)])
+    arguments += replica.settings
+    return Child(what, arguments if conf is None else [*arguments, "-c", str(conf)])
 
 
 def name_server_at(
