@@ -1,0 +1,1 @@
+"""Masters and slaves under the raw load: what replication costs, beside Apache RocketMQ's pairs."""

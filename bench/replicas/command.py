@@ -1,0 +1,142 @@
+"""``python -m bench replicas``: sends to masters with and without slaves in turns, and the rate of catching up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench.figures import Figure, figure
+from bench.machine import GIB, MIB, describe_machine, free_space, load_average
+from bench.replicas.pairs import CATCH_UP_SECONDS, Pair, Shape
+from bench.report import formatted
+from bench.server import raw_load
+from bench.server.measures import CPU, P99, RATE
+from bench.server.raw_load import RawLoad
+from bench.server.systems import APACHE, ORBITMQ
+from peers import apache
+from peers.process import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LOADS = (RawLoad("send", 128, 8, 64), RawLoad("send", 128, 64, 1))
+SLAVE_CPU = "CPU of the slaves per message"
+SHAPES = (
+    Shape(ORBITMQ, 0),
+    Shape(ORBITMQ, 1),
+    Shape(ORBITMQ, 1, is_sync=True),
+    Shape(ORBITMQ, 2, is_sync=True),
+    Shape(APACHE, 0),
+    Shape(APACHE, 1),
+    Shape(APACHE, 1, is_sync=True),
+)
+CATCH_UP_BODY = 4096
+
+
+def replicas(
+    quick: Annotated[bool, typer.Option("--quick", help="A smoke run; its figures say little.")] = False,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each load; 5 without it.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 3.0,
+    only: Annotated[str | None, typer.Option(help="Only systems whose name contains this.")] = None,
+    json_to: Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")] = None,
+    directory: Annotated[
+        str | None, typer.Option("--dir", help="Where to make a temporary folder, removed afterwards.")
+    ] = None,
+) -> None:
+    """Measure masters with slaves beside the same without, of OrbitMQ and of Apache RocketMQ."""
+    console = Console(stderr=json_to == "-", width=None if sys.stdout.isatty() else 150)
+    rounds = rounds or (1 if quick else 5)
+    shapes = [shape for shape in SHAPES if not only or only in shape.name]
+    if any(shape.system == APACHE for shape in shapes) and (reason := apache.available()):
+        console.print(f"{APACHE}: {reason}", highlight=False)
+        shapes = [shape for shape in shapes if shape.system != APACHE]
+    with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=directory) as root:
+        if free_space(root) < (4 if quick else 24) * GIB:
+            raise typer.BadParameter(f"{root} has too little room", param_hint="--dir")
+        machine, load = describe_machine(root), load_average()
+        try:
+            raw_load.require()
+            figures = _sends(shapes, Path(root), rounds, seconds)
+            figures += _catch_up(Path(root) / "catch-up", 256 * MIB if quick else 5 * GIB)
+        except PeerError as error:
+            console.print(str(error), highlight=False, markup=False)
+            raise typer.Exit(1) from None
+    table = Table("system", "measure", "median", "low … high")
+    for each in figures:
+        spread = f"{formatted(each.low)} … {formatted(each.high)} {each.unit}"
+        table.add_row(each.subject, each.measure, formatted(each.median), spread)
+    console.print(table)
+    results = {
+        "machine": machine,
+        "load_average": [load, load_average()],
+        "figures": [one.as_json() for one in figures],
+    }
+    if json_to == "-":
+        sys.stdout.write(json.dumps(results, indent=2, default=str) + "\n")
+    elif json_to is not None:
+        Path(json_to).write_text(json.dumps(results, indent=2, default=str) + "\n", "utf-8")
+
+
+def _sends(shapes: Sequence[Shape], root: Path, rounds: int, seconds: float) -> list[Figure]:
+    """Every system takes its turn in every round of every load."""
+    with contextlib.ExitStack() as stack:
+        pairs = []
+        for number, shape in enumerate(shapes):
+            pair = Pair(shape, root / f"pair-{number}")
+            stack.callback(pair.close)
+            pair.add_slaves()
+            for load in LOADS:
+                pair.master.make_topic(load.topic)
+            raw_load.send_for(LOADS[0], pair.master, seconds)
+            pair.halt()
+            pairs.append(pair)
+        found: dict[tuple[str, str, str], list[float]] = {}
+        for load in LOADS:
+            for _ in range(rounds):
+                for pair in pairs:
+                    _measure(pair, load, seconds, found)
+    return [figure(subject, measure, unit, values) for (subject, measure, unit), values in found.items()]
+
+
+def _measure(pair: Pair, load: RawLoad, seconds: float, found: dict[tuple[str, str, str], list[float]]) -> None:
+    with pair.turn():
+        before = pair.slave_seconds()
+        sample = raw_load.measure(load, pair.master, seconds)
+        if sample.failures:
+            raise PeerError(f"{pair.shape.name}: {sample.failures} sends failed, the first: {sample.failure}")
+        if pair.slaves:
+            pair.slaves[0].wait_until(pair.is_copied, what="copied", seconds=CATCH_UP_SECONDS)
+        used = pair.slave_seconds() - before
+    subject = f"{pair.shape.name}: {load.connections} × {load.in_flight}"
+    for measure in (RATE, P99, CPU):
+        found.setdefault((subject, measure.name, measure.unit), []).append(sample.values[measure])
+    if pair.slaves:
+        messages = sample.values[RATE] * seconds
+        found.setdefault((subject, SLAVE_CPU, "µs"), []).append(used / messages * 1e6)
+
+
+def _catch_up(root: Path, size: int) -> list[Figure]:
+    """An empty slave behind a log of this size."""
+    pair = Pair(Shape(ORBITMQ, 1), root)
+    try:
+        load = RawLoad("send", CATCH_UP_BODY, 8, 64)
+        pair.master.make_topic(load.topic)
+        while pair.status().master_commit_log_max_offset < size:
+            raw_load.send_for(load, pair.master, 2.0)
+        copied = pair.status().master_commit_log_max_offset
+        began = time.monotonic()
+        pair.add_slaves()
+        pair.slaves[0].wait_until(pair.is_copied, what="copied", seconds=CATCH_UP_SECONDS)
+        rate = copied / MIB / (time.monotonic() - began)
+    finally:
+        pair.close()
+    return [figure(ORBITMQ, f"catch-up of {copied / GIB:.1f} GiB, start of the slave included", "MiB/s", [rate])]

@@ -1,0 +1,134 @@
+"""A master with its slaves as processes on this machine, of OrbitMQ or of Apache RocketMQ."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from bench.server.systems import APACHE, ORBITMQ, Server, start_apache, start_orbitmq
+from bench.server.usage import processor_seconds
+from orbitmq.protocol.bodies import HARuntimeInfo
+from peers import apache
+from peers.frames import ask
+from peers.ports import free_port, is_listening
+from peers.process import PeerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GET_BROKER_HA_STATUS = 907
+START_SECONDS = 60
+CATCH_UP_SECONDS = 120
+
+# Pairs are halted while others are measured, which must not end their connections.
+SHARED = {"haHousekeepingInterval": "3600000", "haSendHeartbeatInterval": "500", "brokerName": "broker-a"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """A system to measure: whose brokers, and how they are replicated."""
+
+    system: str
+    slaves: int
+    is_sync: bool = False
+
+    @property
+    def name(self) -> str:
+        if not self.slaves:
+            return f"{self.system}, no slave"
+        return f"{self.system}, {'SYNC' if self.is_sync else 'ASYNC'}_MASTER, {self.slaves} slave(s)"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        role = "SYNC_MASTER" if self.is_sync else "ASYNC_MASTER"
+        needed = str(1 + self.slaves if self.is_sync else 1)
+        return {**SHARED, "brokerRole": role, "totalReplicas": str(1 + self.slaves), "inSyncReplicas": needed}
+
+
+class Pair:
+    """A running master and its slaves, which are halted outside their turns."""
+
+    def __init__(self, shape: Shape, home: Path) -> None:
+        self.shape = shape
+        self._home = home
+        start = start_orbitmq if shape.system == ORBITMQ else start_apache
+        self.master: Server = start(home / "master", shape.settings)
+        self.slaves: list[PeerProcess] = []
+
+    def add_slaves(self) -> None:
+        for number in range(1, self.shape.slaves + 1):
+            self.slaves.append(self._slave(number))
+        if self.slaves:
+            self.slaves[-1].wait_until(
+                lambda: self.in_sync() == self.shape.slaves, what="in sync", seconds=START_SECONDS
+            )
+
+    def _slave(self, number: int) -> PeerProcess:
+        home = self._home / f"slave-{number}"
+        home.mkdir(parents=True)
+        master_port = int(self.master.address.rpartition(":")[2])
+        port = free_port(-2, 1)
+        settings = {
+            **SHARED,
+            "brokerRole": "SLAVE",
+            "brokerId": str(number),
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "listenPort": str(port),
+            "haMasterAddress": f"127.0.0.1:{master_port + 1}",
+            "storePathRootDir": str(home / "store"),
+            "storePathCommitLog": str(home / "store" / "commitlog"),
+            "fileReservedTime": "876000",
+        }
+        conf = home / "broker.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), "utf-8")
+        if self.shape.system == ORBITMQ:
+            command = [sys.executable, "-m", "orbitmq", "broker", "-c", str(conf), "-n", self.master.nameserver]
+            process = PeerProcess("orbitmq broker", command, home=home, environment={})
+        else:
+            main = "org.apache.rocketmq.broker.BrokerStartup"
+            command = apache.java_command(main, "-n", self.master.nameserver, "-c", str(conf), home=home)
+            process = PeerProcess(APACHE, command, home=home, environment={"ROCKETMQ_HOME": str(home)})
+        process.wait_until(lambda: is_listening(f"127.0.0.1:{port}"), what="listening", seconds=START_SECONDS)
+        return process
+
+    def status(self) -> HARuntimeInfo:
+        return HARuntimeInfo.decode(ask(self.master.address, GET_BROKER_HA_STATUS).body)
+
+    def in_sync(self) -> int:
+        return sum(slave.in_sync for slave in self.status().ha_connection_info)
+
+    def is_copied(self) -> bool:
+        slaves = self.status().ha_connection_info
+        return len(slaves) == self.shape.slaves and not any(slave.diff for slave in slaves)
+
+    def slave_seconds(self) -> float:
+        """Processor time of all slaves."""
+        return sum(processor_seconds(slave.pid) for slave in self.slaves)
+
+    def halt(self) -> None:
+        self.master.halt()
+        self._signal(signal.SIGSTOP)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        self._signal(signal.SIGCONT)
+        try:
+            with self.master.turn():
+                yield
+        finally:
+            self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for slave in self.slaves:
+            os.killpg(slave.pid, number)
+
+    def close(self) -> None:
+        for slave in self.slaves:
+            slave.kill()
+        self.master.__exit__()
