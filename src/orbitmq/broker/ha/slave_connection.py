@@ -151,16 +151,19 @@ class SlaveConnection(asyncio.Protocol):
             self._fetch()
             return
         start = self.next
+        # One gathering write for all frames: the slices are not copied.
+        parts: list[bytes | memoryview] = []
         while self.next < end and budget > 0:
             size = min(batch, end - self.next, file_size - self.next % file_size, budget)
             data = store_log.slice(self.next, size)
             if data is None:
                 self.close(f"the log file at {self.next} was removed before the slave had it")
                 return
-            self._write([HEAD.pack(self.next, size), data])
+            parts += (HEAD.pack(self.next, size), data)
             self.next += size
             budget -= size
-        if self.next > start:
+        if parts:
+            self._write(parts)
             self.flow.sent(self.next - start, now)
             self._last_write = now
         if self.next < end and budget <= 0 and self.flow.room(now) > 0:
