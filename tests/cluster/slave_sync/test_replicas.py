@@ -90,3 +90,23 @@ async def test_orderly_consumers_go_on_at_an_acting_slave() -> None:
             await eventually(lambda: not slave.role.acts_as_master)
             await send(cluster, range(20, 25), ONE)
             await eventually(lambda: received[-1] == 24)
+
+
+async def test_a_consumer_that_is_far_behind_reads_from_the_slave_and_returns() -> None:
+    async with LocalCluster(replicas=2, settings=FAST) as cluster:
+        slave = prepare(cluster)
+        master = cluster.broker()
+        await send(cluster, range(30))
+        await cluster.wait_until_replicated()
+        await eventually(lambda: TOPIC in slave.topics.configs and slave.role.is_master_alive)
+        window = master.store.log.end // 2
+        for broker in (master, slave):
+            broker.store.reader.memory_window = window
+        received: list[int] = []
+        async with consumer_of(cluster, received, pull_batch_size=2) as consumer:
+            await eventually(lambda: len(set(received)) == 30)
+            assert slave.offsets._pulled
+            await send(cluster, range(30, 40))
+            await eventually(lambda: set(received) == set(range(40)))
+            await consumer.persist_offsets()
+            await eventually(lambda: sum(master.offsets.of_group(GROUP, TOPIC).values()) == 40)

@@ -159,3 +159,25 @@ async def test_messages_are_found_on_a_slave_by_key_and_id(master: Broker, slave
         offset = int.from_bytes(record[28:36], "big")
         seen = await peer.asks(RequestCode.VIEW_MESSAGE_BY_ID, offset=offset)
         assert b"keyed" in (seen.body or b"")
+
+
+async def test_a_slave_refuses_pops_and_moves_nothing(master: Broker, slave: Broker) -> None:
+    more: dict[int, dict[str, object]] = {
+        RequestCode.POP_MESSAGE: {
+            "maxMsgNums": 4, "pollTime": 60_000, "bornTime": slave.clock.now_ms(), "initMode": 0, "order": "false",
+        },
+        RequestCode.ACK_MESSAGE: {"offset": 0, "extraInfo": f"0 {slave.clock.now_ms()} 60000 0 0 broker-a 0 0"},
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME: {
+            "offset": 0, "extraInfo": f"0 {slave.clock.now_ms()} 60000 0 0 broker-a 0 0",
+        },
+    }  # fmt: skip
+    end = slave.store.log.end
+    async with BrokerPeer.of(slave) as peer:
+        for code, fields in more.items():
+            answer = await peer.asks(
+                code, consumerGroup=GROUP, topic=TOPIC, queueId=0, invisibleTime=60_000, **fields
+            )
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "A slave does not serve POP" in (answer.remark or "")
+    assert slave.store.log.end == end
+    assert slave.offsets.query(GROUP, TOPIC, 0) == -1

@@ -321,3 +321,29 @@ async def test_a_slave_retries_until_its_master_answers(caplog: pytest.LogCaptur
             slave.role.found_master(master.settings.broker.broker_address, "")
             await eventually(lambda: sync_of(slave).is_in_sync)
             assert TOPIC in slave.topics.configs
+
+
+async def test_entries_that_no_master_has_are_ignored(
+    master: Broker, slave: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, queues in (("../../etc/passwd", 1), ("huge", 1 << 20), ("negative", -1)):
+        master.topics.configs[name] = TopicConfig(name, queues, queues)
+    master.topics.update(TopicConfig("sound", 1, 1))
+    master.groups.configs["../g"] = SubscriptionGroupConfig("../g")
+    master.groups.update(SubscriptionGroupConfig("sound-group"))
+    await sync(slave, master)
+    assert "sound" in slave.topics.configs
+    assert "sound-group" in slave.groups.configs
+    assert not {"../../etc/passwd", "huge", "negative"} & slave.topics.configs.keys()
+    assert "../g" not in slave.groups.configs
+    assert "of the master ignored" in caplog.text
+
+
+async def test_a_reset_at_the_master_reaches_the_slave(master: Broker, slave: Broker) -> None:
+    for _ in range(9):
+        send(master)
+    master.offsets.commit(GROUP, TOPIC, 0, 9)
+    await sync(slave, master)
+    master.offsets.reset(GROUP, TOPIC, 0, 2)
+    await sync(slave, master)
+    assert slave.offsets.query(GROUP, TOPIC, 0) == 2

@@ -30,10 +30,21 @@ METADATA = (
 """The remark, and the requests that get it."""
 
 
+POP = (
+    "A slave does not serve POP: it cannot write check points. Pop from the master.",
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+)
+"""The same. RocketMQ's clients pop from masters only; a name server may show them a slave that acts as one."""
+
+
 def remarks(host: str) -> dict[int, str]:
     """The remark of each request that a slave refuses with SYSTEM_ERROR."""
     return {
         **dict.fromkeys(METADATA[1:], METADATA[0]),
+        **dict.fromkeys(POP[1:], POP[0]),
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "Can not reset offset in slave broker",
         RequestCode.CONSUMER_SEND_MSG_BACK: f"no master available along with {host}",
     }

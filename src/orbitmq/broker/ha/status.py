@@ -54,7 +54,7 @@ class HaStatusRequests:
         ]
         return HARuntimeInfo(
             master=True,
-            master_commit_log_max_offset=end,
+            master_commit_log_max_offset=self._store.log.end,
             in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
             ha_connection_info=slaves,
         )
