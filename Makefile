@@ -1,11 +1,11 @@
 # Commands for developers. `make run` and `make test` set up everything they need by themselves.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-python-path setup lock lint format docs bench spark spark-soak conformance soak kill9 kill9-ha fuzz clean
+.PHONY: help run test test-python-path setup lock lint format docs bench spark spark-soak conformance soak kill9 kill9-ha simulate fuzz clean
 SHELL := bash
 BIN := .venv/bin
 # Fast rings run first, so that a mistake shows in seconds.
 FAST_RINGS := tests/unit tests/property
-SLOW_RINGS := tests/cluster tests/cli tests/faults
+SLOW_RINGS := tests/cluster tests/cli tests/faults tests/simulation
 RINGS := $(FAST_RINGS) $(SLOW_RINGS) tests/conformance tests/spark
 # Two processes. One of them runs the whole ring of real peers, the other one Spark meanwhile.
 WORKERS ?= 2
@@ -70,6 +70,11 @@ kill9: setup ## brokers killed under load and in recovery, with every kind of me
 
 kill9-ha: setup ## master and slave killed under load, then compared; KILLS=200 for more
 	@ORBITMQ_HA_KILLS=$(or $(KILLS),50) $(BIN)/pytest -q $(PYTEST_ARGS) tests/faults/ha/test_kill_either.py
+
+# Whole clusters in virtual time: the same SEED is the same run. A failing seed prints the command that repeats it.
+simulate: setup ## simulated clusters with faults from seeds; SEEDS=10000, SEED=7 for one, SIMULATE_ARGS="--log"
+	@$(BIN)/python -m orbitmq.testing.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEED),,--seeds $(or $(SEEDS),200)) \
+		--workers $(WORKERS) $(SIMULATE_ARGS)
 
 # The same SEED sends the same frames; FIRST and FRAMES select a part of them. SANITIZE=1 needs gcc.
 fuzz: setup ## malformed frames against real servers, then probes; FRAMES=5000000 SEED=1 FIRST=0 SANITIZE=1

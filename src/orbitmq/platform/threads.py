@@ -29,9 +29,20 @@ class RunBlocking(Protocol):
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
+_replaced: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, RunBlocking] = weakref.WeakKeyDictionary()
+
+
+def replace_threads(loop: asyncio.AbstractEventLoop, run_blocking: RunBlocking) -> None:
+    """Run the work of ``in_thread`` on this loop by ``run_blocking``. A simulation has no threads."""
+    _replaced[loop] = run_blocking
+
+
 async def in_thread(work: Callable[[], T]) -> T:
     """Run work in a thread of its own and return its result. Raises what the work raises."""
     loop = asyncio.get_running_loop()
+    replaced = _replaced.get(loop)
+    if replaced is not None:
+        return await replaced(work)
     turns = _turns.get(loop)
     if turns is None:
         turns = _turns[loop] = asyncio.Semaphore(MAX_THREADS)

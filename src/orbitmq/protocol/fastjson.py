@@ -448,6 +448,9 @@ class _Writer:
             self.parts.append(self._plain(value))
         elif kind is BlankArray and not value:
             self.parts.append(f"[{line}\t{line}]" if self.pretty else "[]")
+        elif isinstance(value, str):
+            # A member of an enumeration: applications name their topics so.
+            self.parts.append(self.encode(str.__str__(value)))
         else:
             raise TypeError(f"{kind.__name__} is no JSON value")
 
@@ -487,6 +490,8 @@ class _Writer:
         if isinstance(key, int | float):
             text = str(key) if type(key) is int else self._plain(key)
             return f'"{text}"' if self.browser_compatible else text
+        if isinstance(key, str):
+            return self.encode(str.__str__(key))
         raise TypeError(f"{type(key).__name__} is no JSON key")
 
     def _write_array(self, items: list[Any] | tuple[Any, ...], line: str) -> None:

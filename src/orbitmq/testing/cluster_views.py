@@ -80,6 +80,12 @@ def dead_letters(brokers: Sequence[Broker], group: str) -> list[ReceivedMessage]
     return found
 
 
+def stored_messages(broker: Broker, topic: str, queue_id: int) -> Iterator[ReceivedMessage]:
+    """The messages of one queue, in its order."""
+    for record in _records(broker, topic, queue_id):
+        yield ReceivedMessage(record, broker.settings.broker.broker_name)
+
+
 def _stored(message: ReceivedMessage) -> tuple[int, str, int, int]:
     record = message.record
     return record.store_timestamp, message.broker_name, record.physical_offset, record.queue_offset

@@ -5,6 +5,7 @@ The expected texts of the writing half were made with fastjson 2.0.59, the versi
 
 from __future__ import annotations
 
+import enum
 import math
 from typing import Any
 
@@ -252,3 +253,16 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     circle.append(circle)
     with pytest.raises(ProtocolError):
         dumps(circle)
+
+
+class Topic(enum.StrEnum):
+    ORDERS = "orders"
+
+
+class OldTopic(str, enum.Enum):  # noqa: UP042 - as applications for Python 3.10 write it
+    ORDERS = "orders"
+
+
+@pytest.mark.parametrize("topic", [Topic.ORDERS, OldTopic.ORDERS])
+def test_members_of_enumerations_of_text_are_written_as_text(topic: str) -> None:
+    assert dumps({"topic": topic, "offsets": {topic: 1}}) == b'{"topic":"orders","offsets":{"orders":1}}'

@@ -104,7 +104,8 @@ class Notifications:
         topic, group, queue_id = fields["topic"], fields["consumerGroup"], fields["queueId"]
         self._checks.check(topic, group, queue_id, connection.remote_address)
         poll_ms = fields["pollTime"]
-        born = fields["bornTime"] or self._clock.now_ms()
+        # From its arrival, and not from bornTime: clocks of clients may be wrong.
+        now = self._clock.now_ms()
         expression = fields.get("exp") if self._config.use_message_filter_for_notification else None
         return NotificationRequest(
             connection=connection,
@@ -113,7 +114,7 @@ class Notifications:
             group=group,
             topic=topic,
             queue_id=max(queue_id, -1),
-            deadline_ms=born + poll_ms - EARLY_MS if poll_ms > 0 else 0,
+            deadline_ms=now + poll_ms - EARLY_MS if poll_ms > 0 else 0,
             wanted=filter_of(self._config, fields.get("expType"), expression),
             is_order=fields["order"],
             attempt_id=fields.get("attemptId"),

@@ -42,6 +42,12 @@ _Key: TypeAlias = "tuple[asyncio.AbstractEventLoop, tuple[str, ...], str, Creden
 _instances: dict[_Key, ClientInstance] = {}
 
 
+def forget_closed_loops() -> None:
+    """Forget the instances of closed event loops: their users can no longer release them."""
+    for key in [key for key in _instances if key[0].is_closed()]:
+        del _instances[key]
+
+
 class ClientInstance:
     """State that the clients of one client id share. It belongs to the event loop that created it."""
 
@@ -84,9 +90,7 @@ class ClientInstance:
     def acquire(cls, config: ClientConfig, client_id: str) -> ClientInstance:
         """The instance for this client id on this loop. Callers ``release`` it."""
         key = (asyncio.get_running_loop(), config.name_servers, client_id, config.credentials)
-        for other in [other for other in _instances if other[0].is_closed()]:
-            # Its users can no longer release it.
-            del _instances[other]
+        forget_closed_loops()
         instance = _instances.get(key)
         if instance is None or instance._is_closed:
             instance = _instances[key] = cls(config, client_id)

@@ -432,7 +432,6 @@ async def test_a_broker_that_stops_answers_those_who_wait() -> None:
             "the broker[127.0.0.1] pop message's num is greater than 32",
         ),
         ({"queue_id": 77}, ResponseCode.INVALID_PARAMETER, "queueId[77] is illegal, topic:[TopicTest] "),
-        ({"bornTime": 1}, ResponseCode.POLLING_TIMEOUT, "the broker[127.0.0.1] pop message is timeout too much"),
         ({"invisible_ms": 10**9}, ResponseCode.INVALID_PARAMETER, "invisibleTime[1000000000] is illegal"),
     ],
 )
@@ -443,6 +442,14 @@ async def test_invalid_pops_are_refused(fields: dict[str, Any], code: ResponseCo
         assert answer.code == code
         assert (answer.remark or "").startswith(remark)
         assert answer.ext_fields == {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
+
+
+@pytest.mark.parametrize("born", [1, 2**62])
+async def test_a_client_whose_clock_is_wrong_gets_messages(born: int) -> None:
+    async with popping() as ends:
+        await ends.client.fills("a")
+        answer = await ends.client.pops(bornTime=born)
+        assert answer.code == ResponseCode.SUCCESS
 
 
 async def test_a_group_that_may_not_consume_and_a_topic_that_may_not_be_read_are_refused() -> None:

@@ -1,0 +1,90 @@
+"""Invariants of a simulated run: what must hold whatever has failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.store.tools.detect_layout import Layout
+from orbitmq.store.tools.verify import verify
+from orbitmq.testing.cluster_views import stored_messages
+from orbitmq.testing.simulation.history import Kind, name_in
+from orbitmq.testing.simulation.workload import POP_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orbitmq.testing.simulation.cluster import SimulatedCluster
+    from orbitmq.testing.simulation.history import History
+
+MAX_LISTED = 5
+
+
+def unconsumed(history: History) -> dict[str, list[str]]:
+    """Acknowledged messages that a group has not consumed so far."""
+    missing = {}
+    groups = {f"{kind}-group": kind for kind in Kind} | {POP_GROUP: Kind.PLAIN}
+    for group, kind in groups.items():
+        seen = history.names_of(group)
+        left = [sent.name for sent in history.acknowledged(kind) if sent.name not in seen]
+        if left:
+            missing[group] = left
+    return missing
+
+
+def check_stored(cluster: SimulatedCluster) -> Iterator[str]:
+    """Every acknowledged message is where its broker said, and the offsets of a queue have no gap."""
+    stored: dict[tuple[str, str, int, int], str | None] = {}
+    for machine in cluster.brokers:
+        for kind in Kind:
+            for queue_id in machine.broker.store.queues.queue_ids(kind):
+                expected: int | None = None
+                for message in stored_messages(machine.broker, kind, queue_id):
+                    offset = message.queue_offset
+                    if expected is not None and offset != expected:
+                        yield f"{kind} queue {queue_id} of {machine.name}: offset {offset} follows {expected - 1}"
+                    expected = offset + 1
+                    stored[machine.name, kind, queue_id, offset] = name_in(message.body)
+    for sent in cluster.history.sent.values():
+        for queue, offset in sent.places:
+            found = stored.get((queue.broker_name, queue.topic, queue.queue_id, offset))
+            if found != sent.name:
+                yield (
+                    f"{sent.name} was acknowledged at {sent.acknowledged_at:.3f} at offset {offset} of queue "
+                    f"{queue.queue_id} of {queue.topic} on {queue.broker_name}, where {found or 'nothing'} is"
+                )
+
+
+def check_places(history: History) -> Iterator[str]:
+    """No two acknowledged messages have the same place."""
+    owners: dict[tuple[object, int], str] = {}
+    for sent in history.sent.values():
+        for place in sent.places:
+            other = owners.setdefault(place, sent.name)
+            if other != sent.name:
+                yield f"{other} and {sent.name} were both acknowledged at offset {place[1]} of {place[0]}"
+
+
+def check_order(history: History) -> Iterator[str]:
+    """A group sees the messages of a key in the order in which they were sent, apart from repetitions."""
+    newest: dict[str, int] = {}
+    for consumed in history.consumed.get(f"{Kind.ORDERED}-group", ()):
+        sent = history.sent[consumed.name]
+        last = newest.get(sent.key, 0)
+        if sent.number > last + 1:
+            yield f"{sent.name} is number {sent.number} of {sent.key}, and was consumed after number {last}"
+        newest[sent.key] = max(last, sent.number)
+
+
+def check_files(cluster: SimulatedCluster) -> Iterator[str]:
+    """The stores of stopped brokers are sound."""
+    for machine in cluster.brokers:
+        store = machine.broker.settings.store
+        report = verify(machine.disk, Layout(store, set()))
+        if not report.is_sound:
+            yield f"the store of {machine.name} is damaged: {dict(report.findings.counts)}"
+
+
+def listed(names: list[str]) -> str:
+    """The first of many names."""
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
