@@ -26,13 +26,14 @@ def make_app(verbs: Mapping[str, str], servers: Mapping[str, str]) -> typer.Type
     app.callback()(options)
     for verb, location in verbs.items():
         module, name = location.split(":")
+        panel = "Administration" if module.startswith("orbitmq.cli.admin") else None
         action: Any = getattr(importlib.import_module(module), name)
         if isinstance(action, typer.Typer):
-            app.add_typer(action, name=verb)
+            app.add_typer(action, name=verb, rich_help_panel=panel)
         elif verb in servers:
-            _add_server(app, verb, action, servers[verb])
+            _add_server(app, verb, action, servers[verb], panel)
         else:
-            app.command(verb)(action)
+            app.command(verb, rich_help_panel=panel)(action)
     return app
 
 
@@ -51,10 +52,10 @@ def _defaults(verbs: Mapping[str, str]) -> dict[str, dict[str, str]]:
     return {verb: {"nameserver": address} for verb in chosen} if address else {}
 
 
-def _add_server(app: typer.Typer, verb: str, action: Any, summary: str) -> None:
+def _add_server(app: typer.Typer, verb: str, action: Any, summary: str, panel: str | None) -> None:
     settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
-    @app.command(verb, help=summary, context_settings=settings)
+    @app.command(verb, help=summary, context_settings=settings, rich_help_panel=panel)
     def run(context: typer.Context) -> None:
         from orbitmq.cli.app import operate  # noqa: PLC0415 - it imports this module
 

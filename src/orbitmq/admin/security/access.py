@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orbitmq.admin.changes import Change, differences
 from orbitmq.admin.cluster.topology import addresses
 from orbitmq.admin.errors import InvalidRequestError, NotFoundError, RefusedError
 from orbitmq.admin.session import decode
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from orbitmq.admin.cluster.brokers import Brokers
     from orbitmq.admin.session import AdminSession
     from orbitmq.protocol.command.command import Command
+
+HIDDEN = "(hidden)"
 
 
 class Access:
@@ -74,7 +77,64 @@ class Access:
     async def delete_user(self, name: str, *, cluster: str = "", broker: str = "") -> list[str]:
         return await self._change(RequestCode.AUTH_DELETE_USER, {"username": name}, None, cluster, broker)
 
+    async def user_changes(
+        self, name: str, after: UserInfo | None, *, cluster: str = "", broker: str = ""
+    ) -> list[Change]:
+        """The changes that writing a user would make; None deletes it. Passwords are not compared, and not shown.
+
+        Raises NotFoundError for the deletion of a user that no broker has.
+        """
+        found = []
+        for one in await self._brokers.targets(cluster, broker):
+            known = {user.username: user for user in await self.users(broker=one.address)}
+            old = known.get(name)
+            target = f"user {name} at {one.broker_name}"
+            if after is None:
+                found += [] if old is None else [Change(target, "user", "exists", None)]
+                continue
+            if after.password:
+                found.append(Change(target, "password", None if old is None else HIDDEN, HIDDEN))
+            found += [
+                Change(target, label, before, value)
+                for label, before, value in (
+                    ("type", old and old.user_type, after.user_type),
+                    ("status", old and old.user_status, after.user_status),
+                )
+                if value is not None and before != value
+            ]
+        if after is None and not found:
+            raise NotFoundError("user", name)
+        return found
+
     # Rules
+
+    async def rule_changes(
+        self,
+        subject: str,
+        entries: Iterable[PolicyEntryInfo] | None,
+        *,
+        resource: str = "",
+        cluster: str = "",
+        broker: str = "",
+    ) -> list[Change]:
+        """The changes that writing rules of a subject would make; None deletes them, or those of one resource."""
+        wanted = None if entries is None else {entry.resource or "": _rule_text(entry) for entry in entries}
+        found: list[Change] = []
+        for one in await self._brokers.targets(cluster, broker):
+            known = {
+                entry.resource or "": _rule_text(entry)
+                for rules in await self.rules(broker=one.address, subject=subject)
+                if rules.subject == subject
+                for policy in rules.policies or ()
+                for entry in policy.entries or ()
+            }
+            chosen = {name for name in known if resource in {"", name}} if wanted is None else set(wanted)
+            found += differences(
+                f"rules of {subject} at {one.broker_name}", known, wanted or {}, only=sorted(chosen)
+            )
+        if wanted is None and not found:
+            raise NotFoundError("rule for the subject", subject)
+        return found
 
     async def rules(self, *, broker: str = "", subject: str = "", resource: str = "") -> list[AclInfo]:
         """The rules of a broker, by default of the first."""
@@ -132,6 +192,12 @@ class Access:
             "the change of access", chosen, lambda address: self._session.call(address, code, fields, body)
         )
         return chosen
+
+
+def _rule_text(entry: PolicyEntryInfo) -> str:
+    """``Allow Pub,Sub from 10.0.0.0/8``."""
+    source = f" from {','.join(entry.source_ips)}" if entry.source_ips else ""
+    return f"{entry.decision} {','.join(sorted(entry.actions or ()))}{source}"
 
 
 def _acl(subject: str, entries: Iterable[PolicyEntryInfo]) -> AclInfo:

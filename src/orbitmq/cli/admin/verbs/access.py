@@ -1,15 +1,17 @@
 """``orbitmq user`` and ``orbitmq rule``: users and rules of access, where brokers authenticate."""
 
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orbitmq.cli.admin.framework.arguments import AtBroker
-from orbitmq.cli.admin.framework.operator import ChangeOptions, Operator, confirm, verb
+from orbitmq.cli.admin.framework.operator import ChangeOptions, Operator, verb
 from orbitmq.cli.admin.framework.view import Table, View
 
 if TYPE_CHECKING:
+    from orbitmq.admin import Change
     from orbitmq.protocol.bodies import PolicyEntryInfo
 
 user_app = typer.Typer(help="Users: list, create, alter, delete.", no_args_is_help=True)
@@ -33,43 +35,64 @@ async def list_users(
 
 
 @verb(user_app, "create")
-async def create_user(operator: Operator, user: User, super_user: Super = None, broker: AtBroker = "") -> View:
+async def create_user(
+    operator: Operator, user: User, change: ChangeOptions, super_user: Super = None, broker: AtBroker = ""
+) -> View:
     """Create a user. The password is read from standard input."""
-    found = await operator.admin.access.create_user(
-        user, _password(), user_type="Super" if super_user else "Normal", broker=broker
-    )
-    return _addresses(found)
+    from orbitmq.protocol.bodies import UserInfo  # noqa: PLC0415 - not imported for help texts
+
+    after = UserInfo(user, _password(), "Super" if super_user else "Normal")
+
+    async def make(dry: bool) -> "list[Change]":
+        changes = await operator.admin.access.user_changes(user, after, broker=broker)
+        if not dry:
+            await operator.admin.access.create_user(
+                user, after.password or "", user_type=after.user_type or "Normal", broker=broker
+            )
+        return changes
+
+    return await operator.change(change, make)
 
 
 @verb(user_app, "alter")
 async def alter_user(
     operator: Operator,
     user: User,
+    change: ChangeOptions,
     super_user: Super = None,
     enable: Annotated[bool | None, typer.Option("--enable/--disable")] = None,
     password: Annotated[bool, typer.Option("--password", help="Read a new password from standard input.")] = False,
     broker: AtBroker = "",
 ) -> View:
     """Alter a user."""
-    found = await operator.admin.access.alter_user(
-        user,
-        password=_password() if password else None,
-        user_type=None if super_user is None else "Super" if super_user else "Normal",
-        status=None if enable is None else "enable" if enable else "disable",
-        broker=broker,
-    )
-    return _addresses(found)
+    from orbitmq.protocol.bodies import UserInfo  # noqa: PLC0415
+
+    kind = None if super_user is None else "Super" if super_user else "Normal"
+    status = None if enable is None else "enable" if enable else "disable"
+    after = UserInfo(user, _password() if password else None, kind, status)
+
+    async def make(dry: bool) -> "list[Change]":
+        changes = await operator.admin.access.user_changes(user, after, broker=broker)
+        if not dry:
+            await operator.admin.access.alter_user(
+                user, password=after.password, user_type=kind, status=status, broker=broker
+            )
+        return changes
+
+    return await operator.change(change, make)
 
 
 @verb(user_app, "delete")
 async def delete_user(operator: Operator, user: User, change: ChangeOptions, broker: AtBroker = "") -> View:
     """Delete a user."""
-    if change.dry_run:
-        await operator.admin.access.user(user, broker=broker)
-        return View.of(Table("broker", []), "dry run: nothing was changed")
-    if not change.yes:
-        confirm(f"delete the user {user}")
-    return _addresses(await operator.admin.access.delete_user(user, broker=broker))
+
+    async def make(dry: bool) -> "list[Change]":
+        changes = await operator.admin.access.user_changes(user, None, broker=broker)
+        if not dry:
+            await operator.admin.access.delete_user(user, broker=broker)
+        return changes
+
+    return await operator.change(change, make, destroys=f"delete the user {user}")
 
 
 @verb(rule_app, "list")
@@ -96,34 +119,46 @@ Sources = Annotated[list[str] | None, typer.Option("--source", help="IP address 
 Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allow.")]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule for several resources."""
+
+    resource: Annotated[list[str], typer.Option("--resource", "-r", help="Topic:orders, Group:*, …; repeatable.")]
+    action: Annotated[list[str], typer.Option("--action", "-a", help="Pub, Sub, Create, …, All; repeatable.")]
+    source: Annotated[list[str] | None, typer.Option(help="IP address or range; may be repeated.")] = None
+    deny: Annotated[bool, typer.Option("--deny", help="Deny instead of allow.")] = False
+
+
 @verb(rule_app, "create")
 async def create_rule(
-    operator: Operator,
-    subject: Subject,
-    resource: Resource,
-    action: Action,
-    source: Sources = None,
-    deny: Deny = False,
-    broker: AtBroker = "",
+    operator: Operator, subject: Subject, rule: Rule, change: ChangeOptions, broker: AtBroker = ""
 ) -> View:
     """Add rules for a subject."""
-    entries = _entries(resource, action, source, deny)
-    return _addresses(await operator.admin.access.create_rules(subject, entries, broker=broker))
+    return await _write_rules(operator, subject, rule, change, broker, is_new=True)
 
 
 @verb(rule_app, "alter")
 async def alter_rule(
-    operator: Operator,
-    subject: Subject,
-    resource: Resource,
-    action: Action,
-    source: Sources = None,
-    deny: Deny = False,
-    broker: AtBroker = "",
+    operator: Operator, subject: Subject, rule: Rule, change: ChangeOptions, broker: AtBroker = ""
 ) -> View:
     """Replace the rules of a subject for some resources."""
-    entries = _entries(resource, action, source, deny)
-    return _addresses(await operator.admin.access.alter_rules(subject, entries, broker=broker))
+    return await _write_rules(operator, subject, rule, change, broker, is_new=False)
+
+
+async def _write_rules(
+    operator: Operator, subject: str, rule: Rule, change: ChangeOptions, broker: str, *, is_new: bool
+) -> View:
+    entries = _entries(rule)
+    access = operator.admin.access
+
+    async def make(dry: bool) -> "list[Change]":
+        changes = await access.rule_changes(subject, entries, broker=broker)
+        if not dry:
+            write = access.create_rules if is_new else access.alter_rules
+            await write(subject, entries, broker=broker)
+        return changes
+
+    return await operator.change(change, make)
 
 
 @verb(rule_app, "delete")
@@ -135,20 +170,21 @@ async def delete_rule(
     broker: AtBroker = "",
 ) -> View:
     """Delete the rules of a subject."""
-    if change.dry_run:
-        return View.of(Table("broker", []), "dry run: nothing was changed")
-    if not change.yes:
-        confirm(f"delete the rules of {subject}")
-    return _addresses(await operator.admin.access.delete_rules(subject, resource=resource, broker=broker))
+
+    async def make(dry: bool) -> "list[Change]":
+        changes = await operator.admin.access.rule_changes(subject, None, resource=resource, broker=broker)
+        if not dry:
+            await operator.admin.access.delete_rules(subject, resource=resource, broker=broker)
+        return changes
+
+    return await operator.change(change, make, destroys=f"delete the rules of {subject}")
 
 
-def _entries(
-    resources: list[str], actions: list[str], sources: list[str] | None, deny: bool
-) -> "list[PolicyEntryInfo]":
+def _entries(rule: Rule) -> "list[PolicyEntryInfo]":
     from orbitmq.protocol.bodies import PolicyEntryInfo  # noqa: PLC0415 - not imported for help texts
 
-    decision = "Deny" if deny else "Allow"
-    return [PolicyEntryInfo(resource, actions, sources or None, decision) for resource in resources]
+    decision = "Deny" if rule.deny else "Allow"
+    return [PolicyEntryInfo(resource, rule.action, rule.source or None, decision) for resource in rule.resource]
 
 
 def _password() -> str:
@@ -158,7 +194,3 @@ def _password() -> str:
     if not given:
         raise typer.BadParameter("give the password on standard input")
     return given
-
-
-def _addresses(found: list[str]) -> View:
-    return View.of(Table("broker", [(address,) for address in found]))

@@ -107,21 +107,27 @@ async def wipe_write(operator: Operator, broker: BrokerName, change: ChangeOptio
 
 
 @verb(broker_app, "add-write")
-async def add_write(operator: Operator, broker: BrokerName) -> View:
+async def add_write(operator: Operator, broker: BrokerName, change: ChangeOptions) -> View:
     """Take a broker back into the routes for writing."""
+    if change.dry_run:
+        return View.of(Table("nameServer topics>", []), "dry run: nothing was changed")
     found = await operator.admin.brokers.add_write_permission(broker)
     return View.of(Table("nameServer topics>", list(found.items())))
 
 
 @verb(clean_app, "expired-queues")
-async def clean_queues(operator: Operator, broker: AtBroker = "") -> View:
+async def clean_queues(operator: Operator, change: ChangeOptions, broker: AtBroker = "") -> View:
     """Remove consume queues of expired and of deleted messages."""
+    if change.dry_run:
+        return await _targets(operator, broker)
     return _addresses(await operator.admin.brokers.clean_expired_queues(broker=broker))
 
 
 @verb(clean_app, "unused-topics")
-async def clean_topics(operator: Operator, broker: AtBroker = "") -> View:
+async def clean_topics(operator: Operator, change: ChangeOptions, broker: AtBroker = "") -> View:
     """Remove the files of topics that are not configured any more."""
+    if change.dry_run:
+        return await _targets(operator, broker)
     return _addresses(await operator.admin.brokers.clean_unused_topics(broker=broker))
 
 
@@ -129,10 +135,17 @@ async def clean_topics(operator: Operator, broker: AtBroker = "") -> View:
 async def clean_log(operator: Operator, change: ChangeOptions, broker: AtBroker = "") -> View:
     """Remove expired commit log files now, instead of at the hour of deleteWhen."""
     if change.dry_run:
-        return _addresses([one.address for one in await operator.admin.brokers.targets(broker=broker)])
+        return await _targets(operator, broker)
     if not change.yes:
         confirm("delete expired messages now")
     return _addresses(await operator.admin.brokers.delete_expired_log(broker=broker))
+
+
+async def _targets(operator: Operator, broker: str) -> View:
+    """The brokers that a clean-up would go to."""
+    chosen = await operator.admin.brokers.targets(broker=broker)
+    table = Table("broker", [(one.address,) for one in chosen])
+    return View.of(table, "dry run: nothing was removed")
 
 
 def _addresses(found: list[str]) -> View:
