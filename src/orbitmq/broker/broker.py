@@ -315,7 +315,7 @@ class Broker:
         self.stats.on_refused = self.events.refused
         self.replication = ReplicationMaster(config, store, self.service, self.journal)
         self.flush_waiters = FlushWaiters(
-            self.service, store.config.sync_flush_timeout, self.stats.waits.flush, self.replication
+            self.service, store.config.sync_flush_timeout, self.stats.waits, self.replication
         )
         self.runtime = BrokerRuntime(
             config,
@@ -399,6 +399,7 @@ class Broker:
                 "notification": len(self.pop.notifications.held),
             },
             events=lambda: self.journal.counts,
+            slave_lags=self.replication.lags,
         )
 
     async def _listen(self) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orbitmq.aio import Message, Producer, SendStatus
+from orbitmq.aio import Message, Producer, SendError, SendStatus
+from orbitmq.protocol.broker_events import EventKind
 from orbitmq.testing import LocalCluster
 from support.broker.broker_harness import running_broker
 from support.remoting_harness import eventually
@@ -92,3 +93,56 @@ async def test_a_send_to_a_sync_master_without_a_slave_says_so() -> None:
                 await eventually(lambda: bool(master.replication.acks))
                 master.settings.store.slave_timeout = 20_000
                 assert (await producer.send(Message("orders", b"3"))).status is SendStatus.SEND_OK
+
+
+async def test_a_group_with_acting_masters_refuses_sends_while_too_few_replicas_are_in_sync() -> None:
+    settings = {**SYNC, "enableSlaveActingMaster": "true", "slaveTimeout": "20000"}
+    async with LocalCluster(settings=settings) as cluster:
+        master = cluster.broker()
+        async with Producer(cluster.name_server, group="p", retry_times_when_send_failed=0) as producer:
+            with pytest.raises(SendError, match="in-sync replicas not enough"):
+                await producer.send(Message("orders", b"1"))
+            assert not master.store.log.end
+            async with slave_of(master):
+                await eventually(lambda: not master.replication.is_short)
+                assert (await producer.send(Message("orders", b"2"))).status is SendStatus.SEND_OK
+            await eventually(lambda: master.replication.is_short)
+            with pytest.raises(SendError, match="in-sync replicas not enough"):
+                await producer.send(Message("orders", b"3"))
+
+
+async def test_replication_status_is_in_the_answers_of_both_sides_and_in_the_metrics() -> None:
+    async with (
+        LocalCluster(settings={"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}) as cluster,
+        slave_of(cluster.broker()) as slave,
+    ):
+        master = cluster.broker()
+        async with Producer(cluster.name_server, group="p") as producer:
+            await producer.send(Message("orders", b"1"))
+        await eventually(lambda: next(iter(master.replication.lags().values()), (1,))[0] == 0)
+        info = master.ha_status.info()
+        assert info.master
+        assert info.in_sync_slave_nums == 1
+        (connection,) = info.ha_connection_info
+        assert (connection.slave_ack_offset, connection.diff) == (master.store.log.end, 0)
+        theirs = slave.ha_status.info()
+        assert not theirs.master
+        assert theirs.ha_client_runtime_info.max_offset == slave.store.log.end
+        assert slave.runtime_info.table()["haMasterConnected"] == "true"
+        assert master.runtime_info.table()[f"haSlave_{connection.addr}"].startswith("0 bytes")
+        found = master.journal.find(0, 0, {EventKind.SLAVE_CONNECTED}, 10).events
+        assert [event.subject for event in found] == [connection.addr]
+
+
+async def test_a_slave_is_sent_no_more_per_second_than_allowed() -> None:
+    limits = {"haFlowControlEnable": "true", "maxHaTransferByteInSecond": "20000"}
+    async with LocalCluster(settings=limits) as cluster:
+        master = cluster.broker()
+        async with Producer(cluster.name_server, group="p") as producer:
+            for _ in range(20):
+                await producer.send(Message("orders", random.randbytes(3000)))
+        async with slave_of(master) as slave:
+            await eventually(lambda: slave.store.log.end)
+            assert slave.store.log.end < master.store.log.end
+            await eventually(lambda: has_all(slave, master))
+            assert log_bytes(slave) == log_bytes(master)

@@ -122,6 +122,7 @@ class ReplicationMaster:
 
     def replicated(self, end: int) -> asyncio.Future[None] | None:
         """A future that completes when enough slaves have the log up to ``end``; None if they have it already."""
+        self.store.log.commit()  # the transient pool; its periodic commit would come late
         if end <= self.acks.acked_end(end, may_act=self._may_act):
             return None
         while self._waiting and self._waiting[0][1].done():
@@ -206,6 +207,15 @@ class ReplicationMaster:
     def oldest_needed(self) -> int:
         """Start of the part of the log that a connected slave has not acknowledged yet."""
         return min((slave.acked for slave in self.slaves if slave.next != UNKNOWN), default=1 << 62)
+
+    def lags(self) -> dict[str, tuple[int, float]]:
+        """Lag of each slave in bytes and seconds, by its address."""
+        now, end = self.now(), self.store.log.committed
+        return {
+            slave.address: (end - slave.acked, slave.lag_seconds(now))
+            for slave in sorted(self.slaves, key=lambda slave: slave.address)
+            if slave.next != UNKNOWN
+        }
 
     # Timer
 

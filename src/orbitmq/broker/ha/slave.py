@@ -39,6 +39,9 @@ CONNECT_SECONDS = 5.0
 DISPATCH_SLICE = 1000
 """Records dispatched before the event loop runs something else."""
 
+MAX_UNDISPATCHED = 64 << 20
+"""Bytes of one record, or of a file's end, that may have come without being a whole record yet."""
+
 SEARCH_SECONDS = 3.0
 """Interval at which name servers are asked for a master that is not known."""
 
@@ -165,8 +168,16 @@ class ReplicationSlave:
 
     def _dispatch(self) -> None:
         self._dispatching = None
-        if self.store.catch_up(DISPATCH_SLICE) >= DISPATCH_SLICE:
+        store = self.store
+        if store.catch_up(DISPATCH_SLICE) >= DISPATCH_SLICE:
             self.dispatch_soon()
+            return
+        most = max(MAX_UNDISPATCHED, 2 * store.config.max_message_size)
+        if store.visible_end - store.dispatcher.position > most and store.dispatcher.fault is None:
+            self._report(
+                f"what was copied is not a log from {store.dispatcher.position} on: messages behind that are not "
+                "readable here. This log and the master's had differed: remove this slave's store to copy it again"
+            )
 
 
 class MasterConnection(asyncio.Protocol):

@@ -80,9 +80,7 @@ class HaStatusRequests:
                 "haMasterAddress": self._role.master_ha_address or "unknown",
                 "haMasterConnected": "true" if connection is not None and connection.frames else "false",
             }
-        now, end = asyncio.get_running_loop().time(), self._store.log.committed
         return {
-            f"haSlave_{slave.address}": f"{end - slave.acked} bytes, {slave.lag_seconds(now):.1f} s behind"
-            for slave in sorted(self._master.slaves, key=lambda slave: slave.address)
-            if slave.next != UNKNOWN
+            f"haSlave_{address}": f"{size} bytes, {seconds:.1f} s behind"
+            for address, (size, seconds) in self._master.lags().items()
         }

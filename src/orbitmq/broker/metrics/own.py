@@ -36,6 +36,8 @@ MEMORY_LIMIT: Final = Instrument("orbitmq_memory_budget_limit", Kind.GAUGE, "The
 MEMORY_USED: Final = Instrument(
     "orbitmq_memory_budget_used", Kind.GAUGE, "Bytes charged to the memory budget, by category.", "bytes"
 )
+SLAVE_LAG: Final = Instrument("orbitmq_slave_lag", Kind.GAUGE, "Bytes of the log that a slave lacks.", "bytes")
+SLAVE_LAG_TIME: Final = Instrument("orbitmq_slave_lag", Kind.GAUGE, "How far behind a slave is.", "seconds")
 FAILED_PUTS: Final = Instrument("orbitmq_failed_puts_total", Kind.COUNTER, "Messages that the store refused.")
 EVENTS: Final = Instrument("orbitmq_events_total", Kind.COUNTER, "Events of the broker's history, by kind.")
 SERIES_DROPPED: Final = Instrument(
@@ -65,6 +67,13 @@ def collect_waits(stats: BrokerStats, labels: Labels) -> Iterator[Sample]:
     yield FLUSH_WAIT, labels, waits.flush.copy()
     yield REPLICATION_WAIT, labels, waits.replication.copy()
     yield FAILED_PUTS, labels, stats.failed_puts
+
+
+def collect_slaves(lags: Mapping[str, tuple[int, float]], labels: Labels) -> Iterator[Sample]:
+    """Lag of each connected slave, by its address."""
+    for address, (size, seconds) in lags.items():
+        yield SLAVE_LAG, (*labels, ("slave", address)), size
+        yield SLAVE_LAG_TIME, (*labels, ("slave", address)), seconds
 
 
 def collect_memory(budget: MemoryBudget, labels: Labels) -> Iterator[Sample]:

@@ -56,6 +56,8 @@ class MetricsSources:
     """Requests in long polling by kind."""
     events: Callable[[], Mapping[str, int]]
     """Events of the broker's history by kind."""
+    slave_lags: Callable[[], Mapping[str, tuple[int, float]]]
+    """Lag of each connected slave in bytes and seconds."""
 
 
 class MetricsService:
@@ -158,6 +160,7 @@ class MetricsService:
         yield from own.collect_waits(sources.runtime.stats, labels)
         yield from own.collect_memory(sources.memory, labels)
         yield from own.collect_held(sources.held(), sources.connections(), labels)
+        yield from own.collect_slaves(sources.slave_lags(), labels)
         for kind, count in sources.events().items():
             yield own.EVENTS, (*labels, ("kind", kind)), count
         yield own.SERIES_DROPPED, labels, self._last_dropped

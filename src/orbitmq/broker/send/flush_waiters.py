@@ -20,6 +20,7 @@ from orbitmq.store.replication.settings import BrokerRole
 
 if TYPE_CHECKING:
     from orbitmq.broker.ha.master import ReplicationMaster
+    from orbitmq.broker.stats.waits import WaitTimes
     from orbitmq.metrics.instrument import Histogram
     from orbitmq.protocol.command.header import Header
     from orbitmq.remoting import Connection
@@ -40,11 +41,12 @@ class FlushWaiters:
         self,
         service: StoreService,
         timeout_ms: int,
-        waits: Histogram | None = None,
+        waits: WaitTimes | None = None,
         replicas: ReplicationMaster | None = None,
     ) -> None:
         """``waits`` gets the seconds that each group of responses waited. ``replicas``: the slaves, of a master."""
-        self._waits = waits
+        self._flush_waits = None if waits is None else waits.flush
+        self._replica_waits = None if waits is None else waits.replication
         self._service = service
         self._timeout = timeout_ms / 1000
         config = service.store.config
@@ -103,33 +105,35 @@ class FlushWaiters:
 
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting, []
-        group = _Group(waiting, self._waits)
+        group = _Group(waiting)
         end = self._service.store.log.end
         if self.is_sync_flush:
-            group.wait_for(self._service.flushed(end), self._timeout, ResponseCode.FLUSH_DISK_TIMEOUT)
+            flushed = self._service.flushed(end)
+            group.wait_for(flushed, self._timeout, ResponseCode.FLUSH_DISK_TIMEOUT, self._flush_waits)
         if self._replicas is not None:
             replicated = self._replicas.replicated(end)
             if replicated is not None:
                 seconds = self._config.slave_timeout / 1000
-                group.wait_for(replicated, seconds, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+                group.wait_for(replicated, seconds, ResponseCode.FLUSH_SLAVE_TIMEOUT, self._replica_waits)
         group.done()
 
 
 class _Group:
     """Responses of one iteration of the event loop, and what they wait for."""
 
-    __slots__ = ("_begun", "_failure", "_left", "_loop", "_waiting", "_waits")
+    __slots__ = ("_begun", "_failure", "_left", "_loop", "_waiting")
 
-    def __init__(self, waiting: list[Waiting], waits: Histogram | None) -> None:
+    def __init__(self, waiting: list[Waiting]) -> None:
         self._waiting = waiting
-        self._waits = waits
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
         self._failure: int | None = None
         # One more than there are, until all are known.
         self._left = 1
 
-    def wait_for(self, future: asyncio.Future[None], seconds: float, late_code: int) -> None:
+    def wait_for(
+        self, future: asyncio.Future[None], seconds: float, late_code: int, waits: Histogram | None
+    ) -> None:
         self._left += 1
         if future.done():
             self._completed(future, late_code)
@@ -138,6 +142,8 @@ class _Group:
 
         def complete(done: asyncio.Future[None]) -> None:
             timer.cancel()
+            if waits is not None:
+                waits.observe(self._loop.time() - self._begun)
             self._completed(done, late_code)
 
         future.add_done_callback(complete)
@@ -153,8 +159,6 @@ class _Group:
         self._left -= 1
         if self._left:
             return
-        if self._waits is not None:
-            self._waits.observe(self._loop.time() - self._begun)
         failure = self._failure
         for connection, count, answers, late_code in self._waiting:
             if failure is not None and late_code is not None:
