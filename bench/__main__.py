@@ -1,7 +1,7 @@
 """``python -m bench``: run scenarios, print a table, write JSON. ``python -m bench server`` measures servers,
 ``python -m bench messages`` timers, delay levels, transactions and POP, ``python -m bench client`` clients,
 ``python -m bench spark`` Spark over topics and stores, ``python -m bench rebuild`` building queues from a log,
-``python -m bench replicas`` masters with slaves,
+``python -m bench replicas`` masters with slaves, ``python -m bench grpc`` the gRPC port,
 ``python -m bench suite`` all systems in all scenarios, with a report."""
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bench.client.command import client
 from bench.figures import Settings, Size
 from bench.machine import GIB, describe_machine, free_space, load_average, source_state
 from bench.messaging.command import messages
+from bench.proxy.command import grpc
 from bench.rebuild import rebuild
 from bench.replicas.command import replicas
 from bench.report import Report
@@ -37,6 +38,7 @@ app.command("spark")(spark)
 app.command("rebuild")(rebuild)
 app.command("replicas")(replicas)
 app.command("suite")(suite)
+app.command("grpc")(grpc)
 
 
 @app.callback(invoke_without_command=True)

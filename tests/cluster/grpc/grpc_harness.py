@@ -100,6 +100,10 @@ class Stubs:
         raise AssertionError(f"{len(found)} of {count} messages")
 
 
+def resource(name: str) -> pb.Resource:
+    return pb.Resource(name=name)
+
+
 def receive_request(
     topic: str, group: str, *, batch: int = 16, invisible: int = 10, renews: bool = False, **more: Any
 ) -> rpc.ReceiveMessageRequest:

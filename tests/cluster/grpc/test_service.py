@@ -15,6 +15,7 @@ from cluster.grpc.grpc_harness import (
     message,
     producer_settings,
     receive_request,
+    resource,
     served,
 )
 from orbitmq.proxy.proto import definition_pb2 as pb
@@ -39,10 +40,6 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Served]:
 async def client(server: Served) -> AsyncIterator[Stubs]:
     async with server.client() as stubs:
         yield stubs
-
-
-def resource(name: str) -> pb.Resource:
-    return pb.Resource(name=name)
 
 
 async def test_a_route_names_every_queue_with_the_types_that_it_takes(server: Served, client: Stubs) -> None:

@@ -264,6 +264,10 @@ class ApacheProxy:
             seconds=_START_SECONDS,
         )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __enter__(self) -> Self:
         return self
 
