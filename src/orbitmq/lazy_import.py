@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from importlib.machinery import ModuleSpec
+
+
+class _MissingModule(ModuleType):
+    """A module that is not installed: an error at its first use, because most programs never use it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        module = self.__name__.partition(".")[0]
+        raise ModuleNotFoundError(f"this needs the package {module}, which is not installed", name=module)
 
 
 def lazy_module(name: str) -> ModuleType:
-    """A module that is executed at its first use, so that a server opens its port before that."""
+    """A module that is executed at its first use, so that a server opens its port before that.
+
+    One that is not installed raises ModuleNotFoundError then.
+    """
     if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.find_spec(name)
+        loaded: ModuleType | None = sys.modules[name]
+        return _MissingModule(name) if loaded is None else loaded
+    spec = _spec(name)
     if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"no module named {name!r}", name=name)
+        return _MissingModule(name)
     spec.loader = importlib.util.LazyLoader(spec.loader)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -26,3 +41,11 @@ def lazy_module(name: str) -> ModuleType:
         # As the import system does, for later imports by the full name.
         setattr(sys.modules[package], child, module)
     return module
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError):
+        # Its package is missing.
+        return None

@@ -20,6 +20,7 @@ EXTRAS = {
     "pydantic": "dashboard",
     "starlette": "dashboard",
     "opentelemetry": "otel",
+    "faststream": "faststream",
     "sqlalchemy": "sql",
 }
 """Extra of the package that has each module."""

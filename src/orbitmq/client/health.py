@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.client.namespace import unwrap
-from orbitmq.client.query.queue_offsets import bounds, committed
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.remoting import RemotingError
 
@@ -30,6 +30,20 @@ def is_connected(instance: ClientInstance | None) -> bool:
     return any(map(instance.client.is_connected, brokers or instance.config.name_servers))
 
 
+async def reach(instance: ClientInstance, seconds: float) -> bool:
+    """Connect to a name server unless something is connected; False if none is reachable in time."""
+    if is_connected(instance):
+        return True
+    for address in instance.config.name_servers:
+        try:
+            async with asyncio.timeout(seconds):
+                await instance.connection(address)
+        except (RemotingError, TimeoutError):
+            continue
+        return True
+    return False
+
+
 async def queue_lag(
     instance: ClientInstance,
     group: str,
@@ -40,6 +54,8 @@ async def queue_lag(
 
     ``consumed`` knows newer offsets than the brokers, or returns None. Raises OrbitMQError.
     """
+    from orbitmq.client.query.queue_offsets import bounds, committed  # noqa: PLC0415 - a producer has no lag
+
     chosen = set(queues)
     found = {}
     try:

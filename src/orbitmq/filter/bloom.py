@@ -10,10 +10,14 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-import mmh3
+from orbitmq.lazy_import import lazy_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import mmh3
+else:
+    mmh3 = lazy_module("mmh3")
 
 _HALF = 1 << 31
 _WHOLE = 1 << 32

@@ -119,6 +119,11 @@ class Producer:
         """True while a connection to a broker is open; before any topic is known, to a name server."""
         return health.is_connected(self._instance if self._is_open else None)
 
+    async def ping(self, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109
+        """Connect if nothing is connected yet, which a producer is after its first send. False if that fails."""
+        self._check_running()
+        return await health.reach(self._instance, self.client_config.api_timeout if timeout is None else timeout)
+
     def __repr__(self) -> str:
         return health.described(self, self.config.group, self.client_config, self._was_started, self._is_open)
 

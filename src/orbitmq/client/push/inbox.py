@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from orbitmq.client.consumer.result import ConsumeResult
 from orbitmq.client.errors import OrbitMQError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from orbitmq.client.message import ReceivedMessage
-
-
-class LoopLeftError(OrbitMQError):
-    """The loop over a consumer was left with this message: it is retried."""
 
 
 class NotTakenError(OrbitMQError):
@@ -25,16 +22,16 @@ class Inbox:
     """Hands messages to loops. Each counts as consumed when its loop asks for the next one."""
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Queue[tuple[ReceivedMessage, asyncio.Future[None]] | None] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[ReceivedMessage, asyncio.Future[ConsumeResult]] | None] = asyncio.Queue()
         self._is_closed = False
 
-    async def handle(self, message: ReceivedMessage) -> None:
-        """The handler: returns when a loop has consumed the message."""
+    async def handle(self, message: ReceivedMessage) -> ConsumeResult:
+        """The handler: returns when a loop has consumed the message, or was left with it."""
         if self._is_closed:
             raise NotTakenError("the consumer is closed")
-        consumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        consumed: asyncio.Future[ConsumeResult] = asyncio.get_running_loop().create_future()
         self._waiting.put_nowait((message, consumed))
-        await consumed
+        return await consumed
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """The messages of one loop, until the consumer is closed."""
@@ -47,10 +44,10 @@ class Inbox:
                 yield message
             except BaseException:
                 if not consumed.done():
-                    consumed.set_exception(LoopLeftError("the loop over the consumer was left with this message"))
+                    consumed.set_result(ConsumeResult.LATER)
                 raise
             if not consumed.done():
-                consumed.set_result(None)
+                consumed.set_result(ConsumeResult.SUCCESS)
         # For the other loops.
         self._waiting.put_nowait(None)
 

@@ -156,6 +156,10 @@ class Producer(SyncMember[AsyncProducer]):
         """Look up messages of a topic by key, oldest first. See ``orbitmq.aio.Producer.find``."""
         return self._running().do(self._client.find(topic, key, most=most, since=since, until=until))
 
+    def ping(self, *, timeout: float | None = None) -> bool:
+        """Connect if nothing is connected yet, which a producer is after its first send. False if that fails."""
+        return self._running().do(self._client.ping(timeout=timeout))
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """Writable queues of a topic, in the order that selectors get."""
         return self._running().do(self._client.queues(topic))
