@@ -31,7 +31,7 @@ SETTINGS = {
     "maxIndexNum": "50000",
     # Time may be moved ahead by days, and the messages are still to be there.
     "fileReservedTime": "876000",
-    # A test process may stand still for seconds on a busy machine. That is no reason to refuse sends, and oneway
+    # A test process may stand still for seconds on a busy machine. Sends would be refused then, and oneway
     # messages would be lost.
     "osPageCacheBusyTimeOutMills": "60000",
     "waitTimeMillsInSendQueue": "60000",

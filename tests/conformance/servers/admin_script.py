@@ -28,6 +28,9 @@ SETTINGS = {
     "diskSpaceWarningLevelRatio": "99",
     "diskSpaceCleanForciblyRatio": "99",
     "waitTimeMillsInSendQueue": "30000",
+    # On by default in `orbitmq serve`.
+    "enablePropertyFilter": "false",
+    "recallMessageEnable": "false",
 }
 """What Apache's broker is started with here, and so is the one that is compared with it."""
 

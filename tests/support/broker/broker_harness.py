@@ -29,6 +29,9 @@ ROOT = "/messages"
 SMALL = {"mappedFileSizeCommitLog": 1 << 21, "mappedFileSizeConsumeQueue": 20_000, "maxIndexNum": 10_000}
 """Files that a virtual disk makes without much memory."""
 
+PATIENT = {"osPageCacheBusyTimeOutMills": 60_000, "waitTimeMillsInSendQueue": 60_000}
+"""On a busy machine the loop stands still at times, and sends would be refused."""
+
 UNKNOWN_CODE = 7_654_321
 """A request code without a handler."""
 
@@ -58,6 +61,7 @@ async def running_broker(
             "brokerIP2": HOST,
             "bindAddress": HOST,
             "storePathRootDir": ROOT,
+            **PATIENT,
             **SMALL,
             **settings,
         }

@@ -154,6 +154,8 @@ async def test_lists_and_permissions_of_very_many_topics_do_not_block_others(
         answer, served = await served_before(client, command(RequestCode.GET_UNIT_TOPIC_LIST), other)
         assert TopicList.decode(answer.body or b"").topic_list == []
         assert served >= 3
+        monkeypatch.setattr(loop_slices, "SLICE_SECONDS", 0)
+        monkeypatch.setattr(route_table, "TOPICS_AT_ONCE", 500)
         for code, name in (
             (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount"),
             (RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount"),
