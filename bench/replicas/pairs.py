@@ -80,11 +80,13 @@ class Pair:
             "brokerIP1": "127.0.0.1",
             "brokerIP2": "127.0.0.1",
             "listenPort": str(port),
-            "haMasterAddress": f"127.0.0.1:{master_port + 1}",
             "storePathRootDir": str(home / "store"),
             "storePathCommitLog": str(home / "store" / "commitlog"),
             "fileReservedTime": "876000",
         }
+        if self.shape.system == ORBITMQ:
+            # Apache's slave of 5.5.0 connects to "null" if it is given; its name server has the address.
+            settings["haMasterAddress"] = f"127.0.0.1:{master_port + 1}"
         conf = home / "broker.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), "utf-8")
         if self.shape.system == ORBITMQ:

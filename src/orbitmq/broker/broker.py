@@ -33,6 +33,7 @@ from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.fast_path.pull import PullFastPath
 from orbitmq.broker.ha.master import ReplicationMaster
 from orbitmq.broker.ha.master_check import MasterCheck
+from orbitmq.broker.ha.peers import admission
 from orbitmq.broker.ha.role import ReplicaRole
 from orbitmq.broker.ha.slave import ReplicationSlave
 from orbitmq.broker.ha.slave_refusals import guarded
@@ -313,7 +314,8 @@ class Broker:
             route_epoch=self.route_epoch,
         )
         self.stats.on_refused = self.events.refused
-        self.replication = ReplicationMaster(config, store, self.service, self.journal)
+        admits = admission(store.config.ha_allowed_peers, has_users=self.access.table is not None)
+        self.replication = ReplicationMaster(config, store, self.service, self.journal, admits)
         self.flush_waiters = FlushWaiters(
             self.service, store.config.sync_flush_timeout, self.stats.waits, self.replication
         )
@@ -356,7 +358,11 @@ class Broker:
         self.slave: ReplicationSlave | None = None
         if self.role.is_slave:
             self.slave = ReplicationSlave(
-                self.role, self.service, self.journal, self.registration.register_soon, MasterCheck(store)
+                self.role,
+                self.service,
+                self.journal,
+                self.registration.register_soon,
+                MasterCheck(store, self.access.signer),
             )
         self.cold_pulls = ColdPulls(store.reader.cold, self._run_blocking)
         self.pulls = PullRequests(self.runtime, self.metadata, self.clients, self.cold_pulls)

@@ -146,3 +146,12 @@ async def test_a_slave_is_sent_no_more_per_second_than_allowed() -> None:
             assert slave.store.log.end < master.store.log.end
             await eventually(lambda: has_all(slave, master))
             assert log_bytes(slave) == log_bytes(master)
+
+
+async def test_the_log_is_not_copied_by_a_peer_that_is_not_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        LocalCluster(settings={"haAllowedPeers": "192.0.2.1"}) as cluster,
+        slave_of(cluster.broker()) as slave,
+    ):
+        await eventually(lambda: "127.0.0.1 is not in haAllowedPeers" in caplog.text)
+        assert slave.store.log.end == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.ha.peers import check_peers
 from orbitmq.platform.settings import ConfigError
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.remoting.addresses import host_and_port
@@ -33,6 +34,7 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
             f"brokerId={broker.broker_id}: a broker with brokerRole={role.value} is a master, whose id is 0; "
             "give 0, or brokerRole=SLAVE"
         )
+    check_peers(store.ha_allowed_peers)
     if store.ha_master_address:
         try:
             host_and_port(store.ha_master_address)

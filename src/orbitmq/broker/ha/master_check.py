@@ -15,20 +15,24 @@ from orbitmq.remoting import RemotingClient, RemotingError
 from orbitmq.store.replication.slave_log import ReplicationError
 
 if TYPE_CHECKING:
-    from orbitmq.remoting import ClientTls
+    from orbitmq.remoting.endpoint import RequestSigner
     from orbitmq.store import MessageStore
 
 log = logging.getLogger("orbitmq.broker")
 
 ANSWER_SECONDS = 3.0
 
+NOT_FOUND = "can not find message"
+"""The beginning of RocketMQ's remark; other refusals, such as a missing permission, say nothing about the log."""
+
 
 class MasterCheck:
     """Asks a master for a record that the slave has."""
 
-    def __init__(self, store: MessageStore, tls: ClientTls | None = None) -> None:
+    def __init__(self, store: MessageStore, signer: RequestSigner | None = None) -> None:
+        """``signer`` signs the request, for a master that authenticates its clients."""
         self._store = store
-        self._tls = tls
+        self._signer = signer
         self._client: RemotingClient | None = None
 
     async def close(self) -> None:
@@ -48,7 +52,7 @@ class MasterCheck:
             return
         request = Command(RequestCode.VIEW_MESSAGE_BY_ID, ext_fields={"offset": str(offset)})
         if self._client is None:
-            self._client = RemotingClient(tls=self._tls)
+            self._client = RemotingClient(signer=self._signer)
         try:
             connection = await self._client.connection(master)
             answer = await connection.call(request, ANSWER_SECONDS)
@@ -56,6 +60,9 @@ class MasterCheck:
             log.info("ha: master %s cannot be compared with this log: %s", master, error)
             return
         if answer.code == ResponseCode.SUCCESS and bytes(answer.body or b"") == bytes(mine):
+            return
+        if answer.code != ResponseCode.SUCCESS and NOT_FOUND not in (answer.remark or ""):
+            log.info("ha: master %s cannot be compared with this log: %d, %s", master, answer.code, answer.remark)
             return
         found = "has another record there" if answer.code == ResponseCode.SUCCESS else "has no record there"
         raise ReplicationError(

@@ -46,6 +46,9 @@ class ReplicationSettings(IgnoredStoreSettings):
     """The name of ``haMaxGapNotInSync`` in RocketMQ 4; 0 if it is not set."""
     max_ha_connections: int = setting(64, optional=True)
     """Not RocketMQ's: slaves that a master serves at a time."""
+    ha_allowed_peers: str = setting("", optional=True)
+    """Not RocketMQ's: addresses or CIDR blocks, separated by commas, from which the log may be copied. Empty:
+    everywhere, and only this machine if the broker authenticates its clients."""
     slave_timeout: int = 3000
     """A send that waits longer for slaves is answered with FLUSH_SLAVE_TIMEOUT."""
     total_replicas: int = 1
