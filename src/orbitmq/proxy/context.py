@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from orbitmq.proxy.http2.stream import Stream
@@ -12,8 +11,7 @@ DEFAULT_SECONDS = 3.0
 """Time for a call without a deadline; the request timeout of the official clients."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(NamedTuple):
     """Caller, deadline and address of a call, from its metadata and its connection."""
 
     client_id: str

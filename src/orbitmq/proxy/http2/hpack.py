@@ -191,13 +191,16 @@ def huffman_decode(raw: bytes) -> bytes:
     """Raises HpackError."""
     node = 0
     rows = _HUFFMAN.rows
-    parts = []
+    row = rows[0]
+    parts: list[bytes] = []
+    append = parts.append
     for byte in raw:
-        found = rows[node][byte]
+        found = row[byte]
         if found is None:
             found = _HUFFMAN.step(node, byte)
         node, text = found
-        parts.append(text)
+        row = rows[node]
+        append(text)
     if not _HUFFMAN.can_end[node]:
         raise HpackError("a text is padded with other bits than ones")
     return b"".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,19 @@ _LITE = re.compile(r"[a-zA-Z0-9_-]+")
 
 def check_topic(resource: pb.Resource) -> str:
     """The name of a topic that clients may use. Raises StatusError."""
-    name = resource.name
+    return _checked_topic(resource.name)
+
+
+def check_group(resource: pb.Resource) -> str:
+    """The name of a consumer group. Raises StatusError."""
+    return _checked_group(resource.name)
+
+
+# Only names that are allowed stay in these caches.
+
+
+@functools.lru_cache(maxsize=4096)
+def _checked_topic(name: str) -> str:
     if not _LEGAL.fullmatch(name):
         problem = "must not be blank" if not name.strip() else "has characters other than ^[%|a-zA-Z0-9_-]+$"
         raise StatusError(pb.ILLEGAL_TOPIC, f"topic {name[:MAX_TOPIC_LENGTH]!r} {problem}")
@@ -34,9 +47,8 @@ def check_topic(resource: pb.Resource) -> str:
     return name
 
 
-def check_group(resource: pb.Resource) -> str:
-    """The name of a consumer group. Raises StatusError."""
-    name = resource.name
+@functools.lru_cache(maxsize=4096)
+def _checked_group(name: str) -> str:
     if not _LEGAL.fullmatch(name):
         problem = "must not be blank" if not name.strip() else "has characters other than ^[%|a-zA-Z0-9_-]+$"
         raise StatusError(pb.ILLEGAL_CONSUMER_GROUP, f"consumer group {name[:MAX_GROUP_LENGTH]!r} {problem}")

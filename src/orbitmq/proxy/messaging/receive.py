@@ -88,7 +88,7 @@ class ReceiveCalls:
         except (StatusError, RemotingError, ProtocolError) as error:
             await write(rpc.ReceiveMessageResponse(status=status_of(error)), self._end())
             return
-        messages = [entry for entry in found if await self._is_deliverable(client, wanted, *entry)]
+        messages = await self._deliverable(client, wanted, found)
         if not messages:
             status = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no match message" if found else "no new message")
             await write(rpc.ReceiveMessageResponse(status=status), self._end())
@@ -246,25 +246,37 @@ class ReceiveCalls:
         known = {pb.CONSUMER_GROUP_NOT_FOUND, pb.TOPIC_NOT_FOUND, pb.NOT_IMPLEMENTED}
         raise error if error.code in known else StatusError(pb.INTERNAL_SERVER_ERROR, str(error))
 
-    async def _is_deliverable(self, client: Client, wanted: Wanted, record: Record, handle: Handle) -> bool:
-        """True if the consumer gets a message. Others are acknowledged or dead-lettered here."""
+    async def _deliverable(
+        self, client: Client, wanted: Wanted, found: list[tuple[Record, Handle]]
+    ) -> list[tuple[Record, Handle]]:
+        """The messages that the consumer gets. Others are acknowledged or dead-lettered here."""
+        matcher = compile_subscription(wanted.filter.expression_type, wanted.filter.sub_string)
+        # Brokers compare hashes of tags.
+        is_exact = wanted.filter.expression_type != TAG or matcher.matches_all
+        limit = max_attempts(wanted.group)
+        kept = []
+        for record, handle in found:
+            if not is_exact and not matcher.matches_properties(record.properties):
+                await self._dispose(client, wanted, record, handle, is_dead=False)
+            elif record.reconsume_times >= limit:
+                await self._dispose(client, wanted, record, handle, is_dead=True)
+            else:
+                kept.append((record, handle))
+        return kept
+
+    async def _dispose(
+        self, client: Client, wanted: Wanted, record: Record, handle: Handle, *, is_dead: bool
+    ) -> None:
         group = wanted.group.group_name
         try:
-            matcher = compile_subscription(wanted.filter.expression_type, wanted.filter.sub_string)
-            is_exact = wanted.filter.expression_type != TAG or matcher.matches_all
-            # Brokers compare hashes of tags.
-            if not is_exact and not matcher.matches_properties(record.properties):
-                command = Command(RequestCode.ACK_MESSAGE, ext_fields=handle.fields(wanted.topic, group))
-                await client.call(handle.receipt.broker_name, command, GRACE_SECONDS)
-                return False
-            if record.reconsume_times >= max_attempts(wanted.group):
+            if is_dead:
                 message_id = decode_utf8(find(record.properties, b"UNIQ_KEY") or b"")
                 await self._acks.dead_letter(client, wanted.topic, group, handle, message_id, GRACE_SECONDS)
-                return False
+            else:
+                command = Command(RequestCode.ACK_MESSAGE, ext_fields=handle.fields(wanted.topic, group))
+                await client.call(handle.receipt.broker_name, command, GRACE_SECONDS)
         except (StatusError, RemotingError) as error:
             log.warning("consumer: message of group %s stays invisible until its time: %s", group, error)
-            return False
-        return True
 
     # Returning messages
 
