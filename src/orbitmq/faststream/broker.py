@@ -164,7 +164,13 @@ class OrbitMQBroker(OrbitMQRegistrator, BrokerUsecase[Delivery, Producer, OrbitM
         **options: Any,
     ) -> Receipt:
         """Send a message; options are those of ``orbitmq.Message``: tags, keys, delay and more."""
-        cmd = self._command(message, topic, headers, correlation_id, options, None, PublishType.PUBLISH)
+        cmd = OrbitMQPublishCommand(
+            message,
+            topic=topic,
+            headers=headers,
+            correlation_id=correlation_id or self.config.id_generator(),
+            options=MessageOptions(**options),
+        )
         receipt: Receipt = await self._basic_publish(cmd, producer=self._own.producer)
         return receipt
 
@@ -179,28 +185,16 @@ class OrbitMQBroker(OrbitMQRegistrator, BrokerUsecase[Delivery, Producer, OrbitM
         **options: Any,
     ) -> Any:
         """Send a request and wait for the reply of its handler."""
-        cmd = self._command(message, topic, headers, correlation_id, options, timeout, PublishType.REQUEST)
-        return await self._basic_request(cmd, producer=self._own.producer)
-
-    def _command(
-        self,
-        message: Any,
-        topic: str,
-        headers: dict[str, str] | None,
-        correlation_id: str | None,
-        options: dict[str, Any],
-        timeout: float | None,
-        kind: PublishType,
-    ) -> OrbitMQPublishCommand:
-        return OrbitMQPublishCommand(
+        cmd = OrbitMQPublishCommand(
             message,
             topic=topic,
             headers=headers,
             correlation_id=correlation_id or self.config.id_generator(),
             options=MessageOptions(**options),
             timeout=timeout,
-            _publish_type=kind,
+            _publish_type=PublishType.REQUEST,
         )
+        return await self._basic_request(cmd, producer=self._own.producer)
 
 
 class _LoggerStorage(DefaultLoggerStorage):

@@ -44,7 +44,8 @@ class OrbitMQPublisher(PublisherUsecase):
         **options: Any,
     ) -> Any:
         """Send a message; options are those of ``orbitmq.Message``. Returns the receipt."""
-        cmd = self._command(message, topic, headers, correlation_id, options, None, PublishType.PUBLISH)
+        cmd = OrbitMQPublishCommand(message, topic=topic, headers=headers, options=MessageOptions(**options))
+        self._complete(cmd, correlation_id)
         return await self._basic_publish(cmd, producer=self._outer_config.producer, _extra_middlewares=())
 
     async def request(
@@ -58,36 +59,29 @@ class OrbitMQPublisher(PublisherUsecase):
         **options: Any,
     ) -> Any:
         """Send a request and wait for its reply."""
-        cmd = self._command(message, topic, headers, correlation_id, options, timeout, PublishType.REQUEST)
-        return await self._basic_request(cmd, producer=self._outer_config.producer)
-
-    def _command(
-        self,
-        message: Any,
-        topic: str,
-        headers: dict[str, str] | None,
-        correlation_id: str | None,
-        options: dict[str, Any],
-        timeout: float | None,
-        kind: PublishType,
-    ) -> OrbitMQPublishCommand:
-        return OrbitMQPublishCommand(
+        cmd = OrbitMQPublishCommand(
             message,
-            topic=topic or self.topic,
-            headers={**self.headers, **(headers or {})},
-            correlation_id=correlation_id or self._outer_config.id_generator(),
-            options=MessageOptions(**options).merged(self.options),
+            topic=topic,
+            headers=headers,
+            options=MessageOptions(**options),
             timeout=timeout,
-            _publish_type=kind,
+            _publish_type=PublishType.REQUEST,
         )
+        self._complete(cmd, correlation_id)
+        return await self._basic_request(cmd, producer=self._outer_config.producer)
 
     async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]) -> None:
         """Publish what a handler returned."""
         made = OrbitMQPublishCommand.from_cmd(cmd)
-        made.destination = made.destination or self.topic
-        made.add_headers(self.headers, override=False)
-        made.options = made.options.merged(self.options)
+        self._complete(made, made.correlation_id)
         await self._basic_publish(made, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares)
+
+    def _complete(self, cmd: OrbitMQPublishCommand, correlation_id: str | None) -> None:
+        """Set what the command leaves to this publisher."""
+        cmd.destination = cmd.destination or self.topic
+        cmd.correlation_id = correlation_id or self._outer_config.id_generator()
+        cmd.add_headers(self.headers, override=False)
+        cmd.options = cmd.options.merged(self.options)
 
 
 class PublisherDescriber(PublisherSpecification[OrbitMQBrokerConfig, PublisherDescription]):

@@ -50,7 +50,7 @@ class OrbitMQPublishCommand(PublishCommand):
         headers: dict[str, str] | None = None,
         options: MessageOptions | None = None,
         timeout: float | None = None,
-        _publish_type: PublishType,
+        _publish_type: PublishType = PublishType.PUBLISH,
     ) -> None:
         super().__init__(
             body=message,
@@ -113,5 +113,4 @@ class OrbitMQResponse(Response):
             headers=self.headers,
             correlation_id=self.correlation_id,
             options=self.options,
-            _publish_type=PublishType.PUBLISH,
         )

@@ -145,6 +145,17 @@ async def test_a_request_gets_the_return_value_of_its_handler(orbitmq: ThreadClu
         assert await reply.decode() == {"id": 7, "amount": 9.5}
 
 
+async def test_a_publisher_has_defaults_that_a_call_overrides(orbitmq: ThreadCluster) -> None:
+    broker = broker_of(orbitmq)
+    publisher = broker.publisher("orders", tags="new", headers={"region": "eu"})
+    async with broker:
+        await broker.start()
+        await publisher.publish("a")
+        await publisher.publish("b", tags="paid", headers={"region": "us"})
+    found = {message.text(): (message.tags, message.properties["region"]) for message in orbitmq.messages("orders")}
+    assert found == {"a": ("new", "eu"), "b": ("paid", "us")}
+
+
 async def test_subscribers_of_one_group_share_a_consumer(orbitmq: ThreadCluster) -> None:
     broker = broker_of(orbitmq)
     seen = Inbox(4)

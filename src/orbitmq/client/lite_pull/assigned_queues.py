@@ -224,6 +224,23 @@ class AssignedQueues:
             return taken
         return []
 
+    def give_back(self, unread: Sequence[PulledMessage], in_hand: int) -> None:
+        """Undo a part of the last ``take``: these messages come again, as if they had not been polled.
+
+        ``in_hand`` is the offset of the message before them, which the application may still process.
+        """
+        if not self._handed_out:
+            return
+        assigned = self._handed_out[-1]
+        # It may have been unassigned or moved since.
+        if self._queues.get(assigned.queue) is not assigned or assigned.in_hand is None:
+            return
+        assigned.in_hand = in_hand
+        assigned.messages.extendleft(reversed(unread))
+        assigned.cached_bytes += sum(message.stored_size for message in unread)
+        self._count += len(unread)
+        self._mark_ready(assigned)
+
     def settle(self) -> None:
         """Count all polled messages as processed."""
         for assigned in self._handed_out:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from orbitmq.client.consumer.offset_store import OffsetStore
+    from orbitmq.client.consumer.received_message import PulledMessage
     from orbitmq.client.lite_pull.assigned_queues import AssignedQueue
     from orbitmq.client.message import ReceivedMessage
     from orbitmq.client.trace.hooks import ConsumeTracing
@@ -279,6 +280,19 @@ class LitePullConsumer:
             if messages:
                 return messages[0]
         raise StopAsyncIteration
+
+    async def take_ahead(self, most: int) -> list[PulledMessage]:
+        """Poll for the blocking consumer, which hands messages out one by one; empty when closed."""
+        while (member := self._runtime) is not None:
+            messages = await self._next(member, most, None)
+            if messages:
+                return cast("list[PulledMessage]", messages)
+        return []
+
+    def give_back(self, unread: Sequence[PulledMessage], in_hand: int) -> None:
+        """Return what ``take_ahead`` took and the application has not got yet."""
+        if self._runtime is not None:
+            self._runtime.queues.give_back(unread, in_hand)
 
     async def _next(self, member: LitePullRuntime, most: int, seconds: float | None) -> list[ReceivedMessage]:
         messages = member.queues.take(most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from orbitmq.client.lite_pull.consumer import LitePullConsumer as AsyncLitePullConsumer
@@ -11,11 +12,16 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from orbitmq.client.consumer.received_message import PulledMessage
     from orbitmq.client.lite_pull.config import LitePullOptions
     from orbitmq.client.message import ReceivedMessage
+    from orbitmq.client.sync.bridge import SyncLoop
     from orbitmq.protocol.bodies import MessageQueue
 
 T = TypeVar("T")
+
+AHEAD = 128
+"""Messages that an iteration takes from the loop at a time."""
 
 
 class LitePullConsumer(SyncMember[AsyncLitePullConsumer]):
@@ -40,14 +46,34 @@ class LitePullConsumer(SyncMember[AsyncLitePullConsumer]):
     ) -> None:
         """Connects at ``start``. Raises InvalidMessageError for invalid options."""
         super().__init__(AsyncLitePullConsumer(name_servers, group=group, **options))
+        self._ahead: collections.deque[PulledMessage] = collections.deque()
+        """Polled for the iteration and not handed out yet. Before any other call they are given back."""
+        self._in_hand = 0
+        """Offset of the message that was handed out last."""
 
     @property
     def group(self) -> str:
         """The consumer group."""
         return self._client.group
 
+    def _running(self) -> SyncLoop:
+        loop = super()._running()
+        if self._ahead:
+            unread = list(self._ahead)
+            self._ahead.clear()
+            loop.do(_called(lambda: self._client.give_back(unread, self._in_hand)))
+        return loop
+
+    def close(self) -> None:
+        """Wait for work in flight, then leave. Does nothing if it was never started."""
+        if self._loop is not None:
+            self._running()
+        super().close()
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         # After an exception, the polled messages are delivered again.
+        if self._loop is not None:
+            self._running()
         self._end(lambda: self._client.__aexit__(kind, error, None))
 
     def _call(self, work: Callable[[], T]) -> T:
@@ -96,10 +122,14 @@ class LitePullConsumer(SyncMember[AsyncLitePullConsumer]):
         return self
 
     def __next__(self) -> ReceivedMessage:
-        try:
-            return self._running().do(self._client.__anext__())
-        except StopAsyncIteration:
-            raise StopIteration from None
+        if not self._ahead:
+            # Many at a time: a call on the loop costs more than most messages.
+            self._ahead.extend(super()._running().do(self._client.take_ahead(AHEAD)))
+            if not self._ahead:
+                raise StopIteration
+        message = self._ahead.popleft()
+        self._in_hand = message.offset
+        return message
 
     def pause(self, *queues: MessageQueue) -> None:
         """Pause these queues, or all, until ``resume``."""
@@ -156,3 +186,7 @@ class LitePullConsumer(SyncMember[AsyncLitePullConsumer]):
     def offset_for_timestamp(self, queue: MessageQueue, when: float | datetime.datetime) -> int:
         """The offset of the first message stored at or after a time (seconds since 1970, or a datetime)."""
         return self._running().do(self._client.offset_for_timestamp(queue, when))
+
+
+async def _called(work: Callable[[], None]) -> None:
+    work()
