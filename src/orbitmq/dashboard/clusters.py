@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import time
 from typing import TYPE_CHECKING
 
 from orbitmq.admin import AdminClient
 from orbitmq.admin.errors import NotFoundError
+from orbitmq.admin.group.model import GroupSummary
 from orbitmq.admin.topic.model import TopicKind
+from orbitmq.dashboard.background import BackgroundReader
 from orbitmq.dashboard.cache import Cache
+from orbitmq.protocol.names import is_system_group
 
 if TYPE_CHECKING:
     from orbitmq.admin.cluster.clusters import ClusterDescription
     from orbitmq.admin.cluster.name_servers import NameServerStatus
     from orbitmq.admin.cluster.runtime import BrokerStatus
-    from orbitmq.admin.group.model import GroupDescription, GroupSummary
+    from orbitmq.admin.config import AdminOptions
+    from orbitmq.admin.group.model import GroupDescription, GroupLag
     from orbitmq.admin.message.dead_letters import DeadLetterQueue
     from orbitmq.admin.topic.model import TopicDescription, TopicSummary
     from orbitmq.dashboard.config import ClusterTarget, DashboardConfig
@@ -23,6 +29,8 @@ LIVE_SECONDS = 2.0
 """Lifetime of figures of brokers and of one topic or group."""
 LIST_SECONDS = 5.0
 """Lifetime of lists of topics and groups, which read whole tables."""
+
+LAGS = "lags"
 
 MAX_CONCURRENT_REQUESTS = 16
 """Requests at one time to each cluster, of all viewers together."""
@@ -34,12 +42,13 @@ class ManagedCluster:
     def __init__(self, target: ClusterTarget, config: DashboardConfig) -> None:
         self.name = target.name
         self.name_servers = target.name_servers
-        self.admin = AdminClient(
-            target.name_servers,
-            access_key=config.access_key,
-            secret_key=config.secret_key,
-            max_concurrent_requests=MAX_CONCURRENT_REQUESTS,
-        )
+        options: AdminOptions = {
+            "access_key": config.access_key,
+            "secret_key": config.secret_key,
+            "max_concurrent_requests": MAX_CONCURRENT_REQUESTS,
+        }
+        self.admin = AdminClient(target.name_servers, **options)
+        self.background = BackgroundReader(target.name, target.name_servers, options)
         self.cache = Cache(time.monotonic)
 
     async def brokers(self) -> list[BrokerStatus]:
@@ -65,11 +74,22 @@ class ManagedCluster:
         """One topic with queues and groups. Raises NotFoundError."""
         return await self.cache.get(("topic", name), LIVE_SECONDS, lambda: self.admin.topics.describe(name))
 
+    async def lags(self) -> dict[str, GroupLag]:
+        """The lag of all groups, as old as the next read takes where there are very many."""
+        return await self.cache.get(LAGS, LIST_SECONDS, lambda: self.background.read(_lags), may_be_old=True)
+
     async def groups(self) -> list[GroupSummary]:
         """All groups with their lag, those of RocketMQ itself too."""
-        return await self.cache.get(
-            "groups", LIST_SECONDS, lambda: self.admin.groups.all(with_system=True, with_lag=True)
-        )
+        settings = self.cache.get("groups", LIST_SECONDS, lambda: self.admin.groups.all(with_system=True))
+        summaries, lags = await asyncio.gather(settings, self.lags())
+        known = {summary.name: summary for summary in summaries}
+        for name in lags.keys() - known.keys():
+            known[name] = GroupSummary(name, is_system_group(name), ())
+        return [_with_lag(known[name], lags.get(name)) for name in sorted(known)]
+
+    def changed(self) -> None:
+        """Forget what was read before a change."""
+        self.cache.clear(keep=LAGS)
 
     async def group(self, name: str) -> GroupDescription:
         """One group with members, subscriptions and lag. Raises NotFoundError."""
@@ -78,6 +98,23 @@ class ManagedCluster:
     async def dead_letters(self) -> list[DeadLetterQueue]:
         """The dead letter topics with their number of messages."""
         return await self.cache.get("dead letters", LIST_SECONDS, self.admin.dead_letters.all)
+
+
+async def _lags(admin: AdminClient) -> dict[str, GroupLag]:
+    topology = await admin.brokers.topology()
+    return await admin.lag.of_all_groups([broker.address for broker in topology.readers()])
+
+
+def _with_lag(summary: GroupSummary, lag: GroupLag | None) -> GroupSummary:
+    if lag is None:
+        return dataclasses.replace(summary, lag=0, inflight=0, consume_tps=0.0)
+    return dataclasses.replace(
+        summary,
+        lag=lag.lag,
+        inflight=lag.inflight,
+        consume_tps=lag.consume_tps,
+        topics=tuple(sorted(lag.by_topic())),
+    )
 
 
 class ClusterSet:
@@ -106,4 +143,5 @@ class ClusterSet:
 
     async def close(self) -> None:
         for cluster in self._clusters.values():
+            await cluster.background.close()
             await cluster.admin.close()

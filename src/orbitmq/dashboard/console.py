@@ -98,6 +98,6 @@ class Console:
             raise
         finally:
             if cluster is not None:
-                cluster.cache.clear()
+                cluster.changed()
         self.audit.record(actor.user, actor.address, where, action.name, action.target)
         return result

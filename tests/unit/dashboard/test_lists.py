@@ -120,3 +120,41 @@ def test_times_are_given_as_dates_or_before_now() -> None:
     for wrong in ("yesterday", "-1y", "2026-13-01"):
         with pytest.raises(ValueError, match="a time is"):
             parse_moment(wrong)
+
+
+async def test_an_old_value_serves_while_the_next_is_computed() -> None:
+    now = [100.0]
+    cache, may_end = Cache(lambda: now[0]), asyncio.Event()
+    values = iter(range(1, 10))
+
+    async def compute() -> int:
+        if now[0] > 100:
+            await may_end.wait()
+        return next(values)
+
+    assert await cache.get("a", 5.0, compute, may_be_old=True) == 1
+    now[0] = 110.0
+    assert await cache.get("a", 5.0, compute, may_be_old=True) == 1
+    may_end.set()
+    await asyncio.sleep(0)
+    assert await cache.get("a", 5.0, compute) == 2
+    cache.clear(keep="a")
+    assert await cache.get("a", 5.0, compute, may_be_old=True) == 2
+    cache.clear()
+    assert await cache.get("a", 5.0, compute, may_be_old=True) == 4
+
+
+async def test_what_takes_long_is_computed_less_often() -> None:
+    now = [100.0]
+    cache, calls = Cache(lambda: now[0]), []
+
+    async def compute() -> int:
+        calls.append(1)
+        now[0] += 10
+        return len(calls)
+
+    assert await cache.get("a", 1.0, compute) == 1
+    now[0] += 49
+    assert await cache.get("a", 1.0, compute) == 1
+    now[0] += 2
+    assert await cache.get("a", 1.0, compute) == 2

@@ -105,9 +105,7 @@ class Sampler:
         self._history.write(int(time.time()), samples)
 
     async def _sample_groups(self, cluster: ManagedCluster) -> None:
-        topology = await cluster.admin.brokers.topology()
-        addresses = [broker.address for broker in topology.readers()]
-        lags = await cluster.admin.lag.of_all_groups(addresses)
+        lags = await cluster.lags()
         samples: dict[str, float] = {cluster_series(cluster.name, "lag"): sum(one.lag for one in lags.values())}
         ends: dict[str, dict[tuple[str, int], int]] = {}
         for group, lag in lags.items():

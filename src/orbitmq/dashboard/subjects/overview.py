@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, TypeVar
 
 from orbitmq.admin.errors import AdminError, NotFoundError
-from orbitmq.admin.health.model import Finding, Severity, Thresholds
+from orbitmq.admin.health.model import Severity, Thresholds
 from orbitmq.admin.topic.model import TopicKind
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 HEALTH_SECONDS = 20.0
 """Lifetime of a health check, which reads more than the figures."""
+FIRST_CHECK_SECONDS = 3.0
 LIMITS = Thresholds(max_groups=50)
 
 
@@ -58,7 +59,7 @@ async def overview_of(cluster: ManagedCluster) -> Overview:
         _or_problem(cluster.topics(), "topics", problems),
         _or_problem(cluster.groups(), "groups", problems),
     )
-    problems += [Problem(one.severity.name.lower(), one.subject, one.text) for one in findings or ()]
+    problems += findings or ()
     own_groups = [one for one in groups or () if not one.is_system]
     return Overview(
         [one.summary.name for one in descriptions],
@@ -75,11 +76,20 @@ async def overview_of(cluster: ManagedCluster) -> Overview:
     )
 
 
-async def _findings(cluster: ManagedCluster) -> list[Finding]:
-    report = await cluster.cache.get(
-        "health", HEALTH_SECONDS, lambda: cluster.admin.health.check(thresholds=LIMITS)
+async def _findings(cluster: ManagedCluster) -> list[Problem]:
+    """The findings of the health check. The page does not wait for the first check of a large cluster."""
+    check = cluster.cache.get(
+        "health",
+        HEALTH_SECONDS,
+        lambda: cluster.background.read(lambda admin: admin.health.check(thresholds=LIMITS)),
+        may_be_old=True,
     )
-    return [one for one in report.findings if one.severity is not Severity.OK]
+    try:
+        report = await asyncio.wait_for(check, FIRST_CHECK_SECONDS)
+    except TimeoutError:
+        return [Problem("warning", "health", "the first check of this cluster still runs")]
+    found = [one for one in report.findings if one.severity is not Severity.OK]
+    return [Problem(one.severity.name.lower(), one.subject, one.text) for one in found]
 
 
 async def _or_problem(work: Awaitable[T], subject: str, problems: list[Problem]) -> T | None:
