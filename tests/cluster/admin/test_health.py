@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+from orbitmq import Message
 from orbitmq.admin import AdminClient, InvalidRequestError, NotFoundError
 from orbitmq.admin.definitions.model import parse
 from orbitmq.admin.group.model import GroupSettings
@@ -91,17 +92,22 @@ async def test_events_of_all_brokers_are_merged(admin: AdminClient, pair: LocalC
         await admin.events.read(kinds=["nonsense"])
 
 
-async def test_a_bundle_has_the_state_and_no_secrets(admin: AdminClient, orders: list[str]) -> None:
-    await admin.brokers.alter_settings({"metricsGrpcExporterHeader": "token:abcdef"}, broker="broker-a")
-    files = await collect(admin)
+async def test_a_bundle_has_the_state_and_no_secrets() -> None:
+    settings = {"metricsGrpcExporterHeader": "authorization:abcdef"}
+    async with LocalCluster(settings=settings) as cluster, AdminClient(cluster.name_server) as admin:
+        await admin.topics.create("orders")
+        await admin.groups.create("billing")
+        async with cluster.producer(group="shop") as producer:
+            await producer.send(Message("orders", "a body"))
+        files = await collect(admin)
     with tarfile.open(fileobj=io.BytesIO(archive(files, folder="bundle", modified_ms=0))) as tar:
         names = set(tar.getnames())
     assert {"bundle/topics.json", "bundle/brokers/broker-a-0/settings.json", "bundle/health.json"} <= names
-    assert all(b"body 1" not in file.content for file in files)
-    settings = orjson.loads(next(file for file in files if "broker-a-0/settings" in file.name).content)
-    assert settings["metricsGrpcExporterHeader"] == "(left out)"
-    topics = next(file for file in files if file.name == "topics.json")
-    assert "orders" in {one["name"] for one in orjson.loads(topics.content)}
+    content = {file.name: file.content for file in files}
+    assert not any(b"a body" in found or b"abcdef" in found for found in content.values())
+    assert orjson.loads(content["brokers/broker-a-0/settings.json"])["metricsGrpcExporterHeader"] == "(left out)"
+    assert "orders" in {one["name"] for one in orjson.loads(content["topics.json"])}
+    assert orjson.loads(content["groups/billing.json"]) == {"online": False}
 
 
 async def test_definitions_go_to_another_cluster(admin: AdminClient) -> None:

@@ -16,6 +16,7 @@ from orbitmq.protocol.bodies import (
     QueryConsumeTimeSpanBody,
 )
 from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.names import is_system_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,6 +98,13 @@ class Lag:
             for client, info in done.items()
             for queue in (*info.mq_table, *info.mq_pop_table)
         }
+
+    async def of_all(self, *, cluster: str = "") -> list[GroupLag]:
+        """The progress of all groups of applications, with one request per broker."""
+        topology = await self._brokers.topology()
+        readers = topology.readers(cluster or self._session.config.cluster)
+        found = await self.of_all_groups([one.address for one in readers])
+        return [lag for group, lag in found.items() if not is_system_group(group)]
 
     async def of_all_groups(self, brokers: Iterable[str], *, ordered_only: bool = False) -> dict[str, GroupLag]:
         """The progress of all groups, with one request per broker: the queues that the brokers count."""

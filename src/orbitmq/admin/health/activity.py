@@ -8,20 +8,25 @@ from typing import TYPE_CHECKING
 from orbitmq.protocol.names import is_system_group
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from orbitmq.admin.client import AdminClient
     from orbitmq.admin.cluster.runtime import BrokerStatus
+    from orbitmq.admin.group.model import GroupLag
 
-MAX_TOPICS = 500
-"""Topics whose queues are read for one snapshot: it takes one request per topic and broker."""
+MAX_TOPIC_REQUESTS = 1000
+"""Requests for the queues of topics in one snapshot: one per topic and broker.
+
+Topics beyond that are known by the offsets of the groups that consume them.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicCount:
     """The messages of a topic: those that are stored, and the sum of the ends of its queues."""
 
-    messages: int
+    messages: int | None
+    """None where its queues were not read."""
     end_offset: int
 
 
@@ -45,7 +50,7 @@ class Snapshot:
     topics: Mapping[str, TopicCount]
     groups: Mapping[str, GroupCount]
     skipped_topics: int
-    """Topics beyond the limit, in the order of their names."""
+    """Topics beyond the limit that no group consumes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class TopicActivity:
 
     name: str
     put_rate: float | None
-    messages: int
+    messages: int | None
     groups: int
 
 
@@ -73,13 +78,14 @@ async def snapshot(admin: AdminClient, *, cluster: str = "") -> Snapshot:
     """The offsets of all groups and topics now. Raises AdminError."""
     statuses = await admin.brokers.all(cluster)
     names = await admin.topics.names(cluster=cluster)
-    topics = {}
-    tables, _ = await admin.session.gather(names[:MAX_TOPICS], admin.topics.stats)
+    readers = (await admin.brokers.topology()).readers(cluster or admin.config.cluster)
+    lags = await admin.lag.of_all_groups([one.address for one in readers])
+    topics = _consumed(names, lags.values())
+    tables, _ = await admin.session.gather(names[: MAX_TOPIC_REQUESTS // max(1, len(readers))], admin.topics.stats)
     for name, table in tables.items():
         ends = table.offset_table.values()
         stored = sum(one.max_offset - one.min_offset for one in ends)
         topics[name] = TopicCount(stored, sum(one.max_offset for one in ends))
-    readers = (await admin.brokers.topology()).readers(cluster or admin.config.cluster)
     groups = {
         name: GroupCount(
             lag.lag,
@@ -87,11 +93,20 @@ async def snapshot(admin: AdminClient, *, cluster: str = "") -> Snapshot:
             lag.consume_tps,
             tuple(sorted(lag.by_topic())),
         )
-        for name, lag in (await admin.lag.of_all_groups([one.address for one in readers])).items()
+        for name, lag in lags.items()
         if not is_system_group(name)
     }
-    skipped = max(0, len(names) - MAX_TOPICS)
-    return Snapshot(admin.session.now_ms(), tuple(statuses), topics, groups, skipped)
+    return Snapshot(admin.session.now_ms(), tuple(statuses), topics, groups, len(set(names) - topics.keys()))
+
+
+def _consumed(names: Iterable[str], lags: Iterable[GroupLag]) -> dict[str, TopicCount]:
+    """The ends of the queues that groups consume, by topic."""
+    ends: dict[str, dict[tuple[str, int], int]] = {name: {} for name in names}
+    for lag in lags:
+        for queue in lag.queues:
+            if queue.topic in ends:
+                ends[queue.topic][queue.broker_name, queue.queue_id] = queue.broker_offset
+    return {name: TopicCount(None, sum(found.values())) for name, found in ends.items() if found}
 
 
 def topic_activity(before: Snapshot | None, after: Snapshot) -> list[TopicActivity]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from orbitmq import __version__
-from orbitmq.admin.errors import AdminError
+from orbitmq.admin.errors import AdminError, ClientOfflineError
 from orbitmq.admin.health.redaction import redacted
 from orbitmq.admin.topic.model import TopicKind
 from orbitmq.protocol.bodies import Body
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_EVENTS = 1000
 MAX_GROUPS = 200
-"""Groups that are described: it takes several requests per group, and one per member."""
+"""Groups whose members are described: it takes a request per group and broker, and one per member."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ async def collect(admin: AdminClient, *, cluster: str = "", created_ms: int | No
         await add(f"{folder}/runtime.json", partial(admin.brokers.runtime, at))
         await add(f"{folder}/replication.json", partial(admin.brokers.replication, at))
     for group in await _groups(admin, cluster):
-        await add(f"groups/{_safe(group)}.json", partial(admin.groups.describe, group))
+        await add(f"groups/{_safe(group)}.json", partial(_members, admin, group))
     if errors:
         files.append(BundleFile("errors.txt", "".join(f"{line}\n" for line in errors).encode()))
     return files
@@ -79,6 +79,19 @@ async def _groups(admin: AdminClient, cluster: str) -> list[str]:
     except AdminError:
         return []
     return [one.name for one in sorted(found, key=lambda one: -(one.lag or 0))[:MAX_GROUPS]]
+
+
+async def _members(admin: AdminClient, group: str) -> dict[str, Any]:
+    """The members of a group and their subscriptions; its settings and lag are in ``groups.json``."""
+    try:
+        connections = await admin.members.connections(group)
+    except ClientOfflineError:
+        return {"online": False}
+    return {
+        "online": True,
+        "members": connections,
+        "check": await admin.members.check_subscriptions(group, connections),
+    }
 
 
 async def _settings(subject: Any, address: str) -> dict[str, str]:

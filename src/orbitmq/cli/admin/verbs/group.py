@@ -120,13 +120,12 @@ async def show_lag(
 ) -> View:
     """Show the lag of all groups, or of one group queue by queue."""
     if not group:
-        found = await operator.admin.groups.all(with_lag=True)
         rows = [
-            (one.name, one.lag, one.inflight, one.consume_tps, one.topics)
-            for one in sorted(found, key=lambda one: (-(one.lag or 0), one.name))
-            if not topic or topic in one.topics
+            (one.group, one.lag, one.inflight, one.consume_tps, sorted(one.by_topic()))
+            for one in sorted(await operator.admin.lag.of_all(), key=lambda one: (-one.lag, one.group))
+            if not topic or topic in one.by_topic()
         ]
-        return View.of(Table("group lag> inflight> consumeTps> topics", rows, "there are no groups"))
+        return View.of(Table("group lag> inflight> consumeTps> topics", rows, "no group has consumed anything"))
     lag = await operator.admin.lag.of_group(group, topic=topic, with_clients=True)
     total = {"group": group, "lag": lag.lag, "inflight": lag.inflight, "consumeTps": lag.consume_tps}
     return View({"": Pairs(total), "queues": _queues(lag)})
