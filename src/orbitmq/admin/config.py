@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from orbitmq.admin.errors import InvalidRequestError
 from orbitmq.client.credentials import Credentials, CredentialsError, load_credentials
+from orbitmq.client.tls_environment import tls_of_environment
 from orbitmq.platform.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class AdminConfig:
         except CredentialsError as error:
             raise InvalidRequestError(str(error)) from None
         object.__setattr__(self, "credentials", credentials)
+        if self.tls is None:
+            object.__setattr__(self, "tls", tls_of_environment())
 
 
 class AdminOptions(TypedDict, total=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from orbitmq.auth.credentials import CredentialsError, credentials_of_json
 from orbitmq.auth.local_only import networks_of
@@ -83,6 +84,11 @@ class AuthSettings(RemotingSettings):
             raise ConfigError(f"adminNetworks: {error}; give addresses or CIDR blocks, separated by ','") from None
         if self.audit_log_bytes < 4096:
             raise ConfigError(f"auditLogBytes={self.audit_log_bytes}: give at least 4096")
+
+
+def server_values(settings: AuthSettings) -> dict[str, Any]:
+    """The values of these settings by field, TLS and limits included, for another server of the same process."""
+    return {field.name: getattr(settings, field.name) for field in dataclasses.fields(AuthSettings)}
 
 
 _PROVIDERS = {

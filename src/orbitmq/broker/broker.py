@@ -152,7 +152,7 @@ class Broker:
         self.clock = clock or SystemClock()
         self.random = random_source or random.Random()
         self.access = access or access_of(settings, self.disk, self.clock)
-        self._tls = tls
+        self._tls = tls or settings.broker.server_tls
         self._timers: list[asyncio.Task[None]] = []
         self._preparing: asyncio.Task[None] | None = None
         self._server: RemotingServer | None = None
@@ -353,16 +353,17 @@ class Broker:
             ha_address=self.settings.ha_address,
             on_master=self.role.found_master,
         )
-        self.registration.signer = self.access.signer
+        self.registration.signer, self.registration.tls = self.access.signer, config.client_tls
         self.topics.on_change = self._topics_changed
         self.slave: ReplicationSlave | None = None
         if self.role.is_slave:
+            check = MasterCheck(store, config.client_tls, self.access.signer)
             self.slave = ReplicationSlave(
                 self.role,
                 self.service,
                 self.journal,
                 self.registration.register_soon,
-                MasterCheck(store, self.access.signer),
+                check,
             )
         self.cold_pulls = ColdPulls(store.reader.cold, self._run_blocking)
         self.pulls = PullRequests(self.runtime, self.metadata, self.clients, self.cold_pulls)
@@ -378,6 +379,7 @@ class Broker:
             self.slave_sync = slave_sync_of(
                 self.runtime, self.metadata, self.deferred, self.pop.assignments, self.registration
             )
+            self.slave_sync.signer, self.slave_sync.tls = self.access.signer, config.client_tls
             self.slave_sync.load()
             self.slave_sync.on_alive_change += [self.route_epoch.advance, self.pulls.held.answer_all]
         self.runtime_info = RuntimeInfo(

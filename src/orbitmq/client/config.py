@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from orbitmq.client.credentials import Credentials, CredentialsError, load_credentials
 from orbitmq.client.errors import InvalidOptionError
 from orbitmq.client.serialization.serializer import AUTO
+from orbitmq.client.tls_environment import tls_of_environment
 from orbitmq.platform.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock
 from orbitmq.protocol.message.message_id import UniqueIdFactory
 
@@ -91,6 +92,8 @@ class ClientConfig:
         except CredentialsError as error:
             raise InvalidOptionError(str(error)) from None
         object.__setattr__(self, "credentials", credentials)
+        if self.tls is None:
+            object.__setattr__(self, "tls", tls_of_environment())
 
     @property
     def own_instance_name(self) -> str:

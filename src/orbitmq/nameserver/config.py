@@ -22,7 +22,6 @@ from orbitmq.platform.settings import (
 )
 from orbitmq.protocol.hosts import MAX_PORT
 from orbitmq.remoting.config import REMOTING_RANGES
-from orbitmq.remoting.tls.settings import refuse_tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,7 +147,6 @@ class NameServerConfig(AuthSettings):
 
     def changed(self, settings: Mapping[str, str]) -> NameServerConfig:
         """A copy with changed values. Unknown keys are ignored. Raises ConfigError."""
-        refuse_tls(settings, "NameServer")
         now = texts_of(self)
         for key in FIXED:
             if settings.get(key, now[key]) != now[key]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.platform.properties_file import read_conf, replace_conf
 from orbitmq.platform.settings import from_settings, parse_conf
-from orbitmq.remoting.tls.settings import refuse_tls
+from orbitmq.remoting.tls.settings import with_tls_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ def load_config(
 
     ``defaults``, by Java's keys, are used for what the file does not set, before those of RocketMQ.
     """
-    return _built({**(defaults or {}), **read_conf(disk, path)}, path)
+    return _built(with_tls_file(disk, {**(defaults or {}), **read_conf(disk, path)}), path)
 
 
 def check_start(config: NameServerConfig) -> None:
@@ -31,7 +31,6 @@ def check_start(config: NameServerConfig) -> None:
 
 
 def _built(texts: Mapping[str, str], path: str) -> tuple[NameServerConfig, list[str]]:
-    refuse_tls(texts, "NameServer")
     return from_settings(NameServerConfig, texts, config_store_path=path)
 
 

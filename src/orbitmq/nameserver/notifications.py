@@ -16,6 +16,7 @@ from orbitmq.remoting import RemotingClient, RemotingError
 if TYPE_CHECKING:
     from orbitmq.nameserver.brokers import MinBrokerIdChange
     from orbitmq.protocol.command.fields import FieldValue
+    from orbitmq.remoting import ClientTls
     from orbitmq.remoting.endpoint import RequestSigner
 
 log = logging.getLogger("orbitmq.nameserver")
@@ -27,8 +28,8 @@ MAX_IN_FLIGHT = 1024
 class Notifications:
     """Sends notifications in the background. Must be made inside its event loop."""
 
-    def __init__(self, signer: RequestSigner | None = None) -> None:
-        self._client = RemotingClient(signer=signer)
+    def __init__(self, signer: RequestSigner | None = None, tls: ClientTls | None = None) -> None:
+        self._client = RemotingClient(signer=signer, tls=tls)
         self._sending: set[asyncio.Task[None]] = set()
 
     def send(self, change: MinBrokerIdChange) -> None:

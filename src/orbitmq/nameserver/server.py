@@ -89,7 +89,7 @@ class NameServer:
         self._server = RemotingServer(
             [Listener(self.handlers, config.listen_port, config.bind_address)],
             limits=config.remoting_limits(config.server_channel_max_idle_time_seconds),
-            tls=tls,
+            tls=tls or config.server_tls,
             trusted_proxies=config.trusted_proxies,
             budget=self.memory,
             on_close=self.connection_closed,
@@ -108,7 +108,7 @@ class NameServer:
         self._kv_config.load()
         self.access.load()
         self._started_ms = self._now_ms()
-        self._notifications = Notifications(self.access.signer)
+        self._notifications = Notifications(self.access.signer, self.config.client_tls)
         try:
             await self._server.start()
         except BaseException:

@@ -49,10 +49,11 @@ def replace_conf(disk: Disk, path: str, text: str) -> None:
 
 
 def _like(disk: Disk, path: str, copy: str) -> None:
-    """Create a copy with the mode of the file: one with a secret in it stays as private as it was."""
-    if not isinstance(disk, LocalDisk) or not os.path.exists(path):
+    """Create a copy with the mode of the file, or for its owner only: settings may have secrets."""
+    if not isinstance(disk, LocalDisk):
         return
-    mode = stat.S_IMODE(os.stat(path).st_mode)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    mode = stat.S_IMODE(os.stat(path).st_mode) if os.path.exists(path) else 0o600
     descriptor = os.open(copy, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
     try:
         os.fchmod(descriptor, mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol.errors import ProtocolError
@@ -15,7 +16,6 @@ from orbitmq.remoting.signing_connection import SigningConnection
 from orbitmq.remoting.tls.transport import TlsTransport
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Mapping
 
     from orbitmq.protocol.command.command import Command
@@ -103,6 +103,10 @@ class RemotingClient:
             raise ConnectError(f"{address} did not answer within {self._connect_seconds:g} s") from None
         except ProtocolError as error:
             raise ConnectError(f"cannot connect: {error}") from error
+        except ssl.SSLCertVerificationError as error:
+            raise ConnectError(
+                f"cannot connect to {address}: its certificate is not accepted: {error.verify_message}"
+            ) from error
         except OSError as error:
             raise ConnectError(f"cannot connect to {address}: {error.strerror or one_sentence(error)}") from error
         return connection
@@ -169,7 +173,7 @@ class RemotingClient:
 
         context = self._context
         transport, _ = await loop.create_connection(
-            lambda: TlsTransport(context, connection, done, server_side=False), host, port
+            lambda: TlsTransport(context, connection, done, server_side=False, server_name=host), host, port
         )
         try:
             await handshake

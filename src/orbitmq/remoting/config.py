@@ -10,6 +10,7 @@ from orbitmq.platform.settings import INT32_MAX, INT64_MAX, ConfigError, Int64, 
 from orbitmq.protocol.command.frame import MAX_FRAME
 from orbitmq.remoting.connect.trusted_proxies import read_networks
 from orbitmq.remoting.limits.connection_limits import MAX_REQUEST_HEADER_BYTES, Limits
+from orbitmq.remoting.tls.settings import TlsSettings
 
 REMOTING_RANGES: dict[str, Range] = {
     # ``check_remoting`` has a lower bound above 0.
@@ -25,7 +26,7 @@ REMOTING_RANGES: dict[str, Range] = {
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False)
-class RemotingSettings:
+class RemotingSettings(TlsSettings):
     """Limits of the resources that peers may use. Values are read when the server starts."""
 
     remoting_memory_budget: Int64 = setting(0, optional=True)
@@ -44,6 +45,7 @@ class RemotingSettings:
 
     def check_remoting(self) -> None:
         """Check what ranges cannot express. Raises ConfigError."""
+        self.check_tls()
         if self.remoting_memory_budget and self.remoting_memory_budget < MIN_BUDGET:
             raise ConfigError(
                 f"remotingMemoryBudget={self.remoting_memory_budget}: give 0 or at least {MIN_BUDGET} bytes"

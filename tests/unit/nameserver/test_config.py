@@ -222,8 +222,7 @@ async def test_a_setting_that_is_not_done_is_warned_of(caplog: pytest.LogCapture
     ("line", "reason"),
     [
         ("enableControllerInNamesrv=true", "enableControllerInNamesrv=true: the controller, which elects masters"),
-        ("useTLS=true", r"useTLS=true: the command does not speak TLS yet; start NameServer\(\.\.\., tls="),
-        ("tls.server.mode=enforcing", "tls.server.mode=enforcing: the command does not speak TLS yet"),
+        ("tls.server.mode=enforcing", "tls.server.mode=enforcing needs a certificate"),
         ("bindAddress=", "bindAddress must not be empty"),
         ("waitSecondsForService=-1", "waitSecondsForService=-1: a number from 0 to 2147483647 is expected"),
     ],

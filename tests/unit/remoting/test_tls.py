@@ -102,7 +102,7 @@ def encrypt(key_path: str, encrypted_path: str) -> None:
 
 @on_each_loop
 @pytest.mark.parametrize("mode", list(TlsMode))
-@pytest.mark.parametrize("tls", [None, ClientTls()])
+@pytest.mark.parametrize("tls", [None, ClientTls(verify_server=False)])
 async def test_the_mode_decides_who_may_come_in(mode: TlsMode, tls: ClientTls | None, authority: Authority) -> None:
     welcome = mode is TlsMode.PERMISSIVE or (mode is TlsMode.ENFORCING) == (tls is not None)
     async with serving({ECHO: echo}, tls=ServerTls(mode, **authority.issue("broker"))) as server:
@@ -159,7 +159,7 @@ async def test_large_bodies_and_parts_of_a_mapped_file_go_through_tls(authority:
 
         async with serving({ECHO: echo, 1: parts}, tls=ServerTls(**authority.issue("broker"))) as server:
             body = bytes(range(256)) * 32768
-            async with calling(server, tls=ClientTls()) as connection:
+            async with calling(server, tls=ClientTls(verify_server=False)) as connection:
                 calls = [connection.call(Command(code, body=body), PATIENCE) for code in (ECHO, 1, ECHO)]
                 answers = await asyncio.gather(*calls)
         whole = bytes(view)
@@ -171,7 +171,7 @@ async def test_large_bodies_and_parts_of_a_mapped_file_go_through_tls(authority:
 @on_each_loop
 async def test_a_server_calls_its_client_over_tls(authority: Authority) -> None:
     async with serving({ECHO: echo}, tls=ServerTls(**authority.issue("broker"))) as server:
-        async with calling(server, tls=ClientTls()) as connection:
+        async with calling(server, tls=ClientTls(verify_server=False)) as connection:
             await connection.call(Command(ECHO), PATIENCE)
             (other,) = server.connections
             answer = await other.call(Command(ECHO, body=b"back"), PATIENCE)
@@ -230,7 +230,7 @@ async def test_new_connections_use_a_new_certificate_and_old_ones_live_on(
             os.replace(path + ".new", path)
 
     install(first)
-    trusting = ClientTls(verify_server=True, trusted_path=authority.trusted)
+    trusting = ClientTls(trusted_path=authority.trusted, check_name=False)
     async with serving({ECHO: echo}, tls=ServerTls(**used)) as server, calling(server, tls=trusting) as old:
         names = [name_in(old)]
         install(second)
@@ -258,11 +258,11 @@ async def test_files_that_cannot_be_used_leave_the_former_certificate_in_use(
         names = []
         for _ in range(2):
             async with calling(
-                server, tls=ClientTls(verify_server=True, trusted_path=authority.trusted)
+                server, tls=ClientTls(trusted_path=authority.trusted, check_name=False)
             ) as connection:
                 names.append(name_in(connection))
         os.remove(used["key_path"])
-        async with calling(server, tls=ClientTls()) as connection:
+        async with calling(server, tls=ClientTls(verify_server=False)) as connection:
             await connection.call(Command(ECHO), PATIENCE)
 
     assert names == ["first", "first"]
@@ -285,7 +285,7 @@ async def test_a_client_may_have_to_show_a_certificate(authority: Authority, tmp
     for own in ({}, stranger.issue("client"), authority.issue("client")):
         async with serving({ECHO: echo}, tls=tls) as server:
             try:
-                async with calling(server, tls=ClientTls(**own)) as connection:
+                async with calling(server, tls=ClientTls(verify_server=False, **own)) as connection:
                     # With TLS 1.3 a client hears of it only after its own part of the handshake is done.
                     calls = await asyncio.gather(connection.call(Command(ECHO), PATIENCE), return_exceptions=True)
                     outcomes.append(isinstance(calls[0], Command))
@@ -299,8 +299,8 @@ async def test_a_client_may_have_to_show_a_certificate(authority: Authority, tmp
 async def test_a_client_that_verifies_refuses_a_strangers_certificate(authority: Authority, tmp_path: Path) -> None:
     stranger = Authority(tmp_path / "stranger")
     async with serving({ECHO: echo}, tls=ServerTls(**stranger.issue("broker"))) as server:
-        with pytest.raises(ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            async with calling(server, tls=ClientTls(verify_server=True, trusted_path=authority.trusted)):
+        with pytest.raises(ConnectError, match="its certificate is not accepted"):
+            async with calling(server, tls=ClientTls(trusted_path=authority.trusted, check_name=False)):
                 pass
         await eventually(lambda: not server.connections)
 
@@ -323,7 +323,7 @@ async def test_broken_records_after_the_handshake_close_the_connection(authority
     async with serving(
         {ECHO: echo}, tls=ServerTls(**authority.issue("broker")), on_close=lambda _, error: gone.append(error)
     ) as server:
-        async with calling(server, tls=ClientTls()) as connection:
+        async with calling(server, tls=ClientTls(verify_server=False)) as connection:
             await connection.call(Command(ECHO), PATIENCE)
             connection._transport._transport.write(b"\x17\x03\x03\x00\x05hello")  # type: ignore[attr-defined]
             await eventually(lambda: connection.is_closing)
@@ -338,7 +338,7 @@ async def test_without_a_certificate_a_permissive_server_refuses_tls_and_says_wh
 ) -> None:
     async with serving({ECHO: echo}) as server:
         with pytest.raises(ConnectError):
-            async with calling(server, tls=ClientTls()):
+            async with calling(server, tls=ClientTls(verify_server=False)):
                 pass
         async with calling(server) as connection:
             assert (await connection.call(Command(ECHO), PATIENCE)).code == 0
@@ -366,5 +366,8 @@ async def test_certificates_that_cannot_be_used_are_an_error_at_the_start(
             async with serving({ECHO: echo}, tls=tls):
                 pass
     right = ServerTls(certificate_path=issued["certificate_path"], key_path=encrypted, key_password="secret")
-    async with serving({ECHO: echo}, tls=right) as server, calling(server, tls=ClientTls()) as connection:
+    async with (
+        serving({ECHO: echo}, tls=right) as server,
+        calling(server, tls=ClientTls(verify_server=False)) as connection,
+    ):
         assert (await connection.call(Command(ECHO), PATIENCE)).code == 0

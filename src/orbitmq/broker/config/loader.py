@@ -7,6 +7,7 @@ import ipaddress
 import os
 from typing import TYPE_CHECKING
 
+from orbitmq.auth.settings import AuthSettings
 from orbitmq.broker.config.broker_config import BrokerConfig, address_text
 from orbitmq.broker.config.host_info import this_machine
 from orbitmq.broker.config.ignored_settings import IgnoredBrokerSettings
@@ -24,6 +25,7 @@ from orbitmq.platform.settings import (
     texts_of,
 )
 from orbitmq.protocol.hosts import MAX_PORT
+from orbitmq.remoting.tls.settings import with_tls_file
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.ignored_settings import IgnoredStoreSettings
 
@@ -88,7 +90,9 @@ or the files written so far, so an operator has to check both."""
 
 _WITHOUT_EFFECT = frozenset([*settings_of(IgnoredBrokerSettings), *settings_of(IgnoredStoreSettings)]) - {
     # Set to the value that the filter computes.
-    "bitMapLengthConsumeQueueExt"
+    "bitMapLengthConsumeQueueExt",
+    "useTLS",
+    *settings_of(AuthSettings),
 }
 
 _STORE_FOLLOWS = frozenset(["brokerIP1", "listenPort"])
@@ -212,7 +216,7 @@ def load_settings(
     """
     machine = machine or this_machine()
     file = read_conf(disk, path) if path is not None else {}
-    texts = {**(defaults or {}), **file, **(overrides or {})}
+    texts = with_tls_file(disk, {**(defaults or {}), **file, **(overrides or {})})
     return _built(texts, path or "", machine)
 
 

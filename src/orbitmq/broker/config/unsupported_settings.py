@@ -10,7 +10,6 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from orbitmq.platform.settings import ConfigError
-from orbitmq.remoting.tls.settings import refuse_tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,4 +69,3 @@ def refuse_unsupported(texts: Mapping[str, str]) -> None:
         text = texts.get(one.key)
         if text is not None and one.is_refused(text):
             raise ConfigError(f"{one.key}={text}: {one.reason}")
-    refuse_tls(texts, "Broker")

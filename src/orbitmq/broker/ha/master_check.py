@@ -15,6 +15,7 @@ from orbitmq.remoting import RemotingClient, RemotingError
 from orbitmq.store.replication.slave_log import ReplicationError
 
 if TYPE_CHECKING:
+    from orbitmq.remoting import ClientTls
     from orbitmq.remoting.endpoint import RequestSigner
     from orbitmq.store import MessageStore
 
@@ -29,10 +30,12 @@ NOT_FOUND = "can not find message"
 class MasterCheck:
     """Asks a master for a record that the slave has."""
 
-    def __init__(self, store: MessageStore, signer: RequestSigner | None = None) -> None:
-        """``signer`` signs the request, for a master that authenticates its clients."""
+    def __init__(
+        self, store: MessageStore, tls: ClientTls | None = None, signer: RequestSigner | None = None
+    ) -> None:
         self._store = store
         self._signer = signer
+        self._tls = tls
         self._client: RemotingClient | None = None
 
     async def close(self) -> None:
@@ -52,7 +55,7 @@ class MasterCheck:
             return
         request = Command(RequestCode.VIEW_MESSAGE_BY_ID, ext_fields={"offset": str(offset)})
         if self._client is None:
-            self._client = RemotingClient(signer=self._signer)
+            self._client = RemotingClient(tls=self._tls, signer=self._signer)
         try:
             connection = await self._client.connection(master)
             answer = await connection.call(request, ANSWER_SECONDS)

@@ -77,7 +77,7 @@ class Registration:
         self._config = config
         self._topics = topics
         self._clock = clock
-        self._tls = tls
+        self.tls = tls
         self.first_pause = first_pause
         self.patience = patience
         self.ha_address = ha_address or address_text(config.broker_ip2, config.listen_port + 1)
@@ -105,7 +105,7 @@ class Registration:
             log.warning(
                 "registration: compressedRegister=true has no effect: name servers of RocketMQ 5 cannot read it"
             )
-        self._client = RemotingClient(tls=self._tls, on_close=self._connection_closed, signer=self.signer)
+        self._client = RemotingClient(tls=self.tls, on_close=self._connection_closed, signer=self.signer)
         self._follow_addresses()
         self._timers = [self._register_later(), self._heartbeat_later()]
 

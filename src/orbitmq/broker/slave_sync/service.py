@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from orbitmq.broker.runtime import BrokerRuntime, DeferredServices, Metadata
     from orbitmq.protocol.bodies import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
     from orbitmq.protocol.command.command import Command
+    from orbitmq.remoting import ClientTls
+    from orbitmq.remoting.endpoint import RequestSigner
     from orbitmq.store.timer.checkpoint import TimerCheckpoint
 
 log = logging.getLogger("orbitmq.broker")
@@ -76,6 +78,9 @@ class SlaveSync:
         """Current failure; None if there is none; empty before the first round."""
         self._last_full_ms: int | None = None
         self._offset_bytes = 0
+        self.signer: RequestSigner | None = None
+        self.tls: ClientTls | None = None
+        """How it reaches a master that authenticates, or speaks TLS."""
         self.rounds = 0
         """Rounds that completed."""
         self.on_alive_change: list[Callable[[], None]] = []
@@ -86,7 +91,7 @@ class SlaveSync:
         self._merge.load()
 
     def start(self) -> None:
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=self.tls, signer=self.signer)
         self._role.on_master_change.append(self._wake.set)
         self._task = asyncio.get_running_loop().create_task(self._run())
 

@@ -6,6 +6,7 @@ server command has one parser, which ``orbitmq --help`` and the other commands r
 
 import argparse
 import difflib
+import functools
 from collections.abc import Collection, Iterable, Sequence
 
 from orbitmq.cli.server.log_setup import LogFormat
@@ -37,6 +38,19 @@ class ServerParser(argparse.ArgumentParser):
             "the file. [default: none]",
         )
 
+    def add_tls_options(self) -> None:
+        """Certificates, as shorter forms of ``--set tls.server.certPath=FILE`` and others."""
+        for option, key, metavar, help_text in _TLS_OPTIONS:
+            self.add_argument(
+                option,
+                dest="set",
+                type=functools.partial(_tls_setting, key),
+                action="append",
+                default=argparse.SUPPRESS,
+                metavar=metavar,
+                help=help_text,
+            )
+
     def add_common_options(self) -> None:
         """Options of all server commands, which ``--help`` lists last."""
         self.add_argument(
@@ -48,6 +62,23 @@ class ServerParser(argparse.ArgumentParser):
             help="Format of the log lines on standard error. [default: text]",
         )
         self.add_argument("--help", action="help", help="Show this message and exit.")
+
+
+_TLS_OPTIONS = (
+    ("--tls-cert", "tls.server.certPath", "FILE", "Certificate of the server, in PEM. [default: none, clear text]"),
+    ("--tls-key", "tls.server.keyPath", "FILE", "Private key of the certificate, in PEM. [default: none]"),
+    ("--tls-mode", "tls.server.mode", "MODE", "disabled, permissive or enforcing. [default: permissive]"),
+    (
+        "--tls-client-ca",
+        "tls.server.trustCertPath",
+        "FILE",
+        "Authorities of client certificates, with --set tls.server.need.client.auth=require. [default: none]",
+    ),
+)
+
+
+def _tls_setting(key: str, text: str) -> tuple[str, str]:
+    return key, text
 
 
 class _HelpFormatter(argparse.HelpFormatter):

@@ -56,6 +56,7 @@ def parser() -> ServerParser:
     )
     add("--metrics-port", type=port, metavar="PORT", help=METRICS_HELP)
     parser.add_setting_option()
+    parser.add_tls_options()
     add("--print-config", "-p", action="store_true", help="Print all settings and exit.")
     add("--print-important", "-m", action="store_true", help="Print the most important settings and exit.")
     # For ``orbitmq serve --brokers``, whose end ends its brokers.

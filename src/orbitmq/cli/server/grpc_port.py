@@ -42,6 +42,7 @@ async def start_grpc(broker: Broker, port: int | None = None, *, default: int = 
         clock=broker.clock,
         random_source=broker.random,
         authenticate=hook_of(broker.access),
+        tls=broker.settings.broker.server_tls,
     )
     try:
         await server.start()

@@ -35,6 +35,7 @@ def parser() -> ServerParser:
         help="Port to listen on; 0 for any free one. [default: listenPort of the settings file, else 9876]",
     )
     parser.add_setting_option()
+    parser.add_tls_options()
     add("--print-config", "-p", action="store_true", help="Print all settings and exit.")
     parser.add_common_options()
     return parser

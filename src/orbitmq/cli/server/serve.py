@@ -17,10 +17,12 @@ from orbitmq.cli.server.signals import stop_event
 if TYPE_CHECKING:
     import argparse
 
+    from orbitmq.auth.access import AccessControl
+    from orbitmq.auth.settings import AuthSettings
     from orbitmq.broker import BrokerSettings
+    from orbitmq.cli.server.secure import Security
     from orbitmq.cli.server.supervisor import Child
     from orbitmq.nameserver import NameServer
-    from orbitmq.remoting.config import RemotingSettings
 
 DATA = Path("~/.orbitmq")
 NAMESERVER_PORT = 9876
@@ -102,7 +104,14 @@ def parser() -> ServerParser:
         metavar="PORT",
         help=f"{METRICS_HELP} Of several brokers each uses the next port.",
     )
+    add(
+        "--secure",
+        action="store_true",
+        help="Make certificates and an administrator, and switch access control and TLS on. The secret of the "
+        "administrator is printed at the first start.",
+    )
     parser.add_setting_option()
+    parser.add_tls_options()
     parser.add_common_options()
     return parser
 
@@ -127,19 +136,15 @@ def main(arguments: Sequence[str]) -> None:
     data = None if data is None else data.expanduser()
     with plain_errors():
         set_up_server(given.log_format)
-        settings = load_broker_settings(
-            given.conf,
-            host=given.host,
-            port=given.broker_port,
-            data=None if data is None else data / "store",
-            metrics_port=given.metrics_port,
-            sets=given.set,
-            has_features=True,
-        )
-        names = name_server_at(data, settings.broker.bind_address, given.nameserver_port, settings.broker)
+        settings = _settings(given, data, given.set)
+        security = _secured(given, data, settings) if given.secure else None
+        if security is not None:
+            settings = _settings(given, data, [*security.settings.items(), *given.set])
+        access = _shared_access(settings) if given.brokers == given.replicas == 1 else None
+        names = name_server_at(data, settings.broker.bind_address, given.nameserver_port, settings.broker, access)
         try:
             if given.brokers == given.replicas == 1:
-                run(_serve_one(settings, names, given.grpc_port))
+                run(_serve_one(settings, names, given.grpc_port, security))
             else:
                 _check_stores_are_separate(settings)
                 run(_serve_many(settings, names, given))
@@ -148,7 +153,45 @@ def main(arguments: Sequence[str]) -> None:
             sys.exit(1)
 
 
-async def _serve_one(settings: "BrokerSettings", names: "NameServer", grpc_port: int | None) -> None:
+def _settings(
+    given: "argparse.Namespace", data: Path | None, sets: "Sequence[tuple[str, str]]"
+) -> "BrokerSettings":
+    return load_broker_settings(
+        given.conf,
+        host=given.host,
+        port=given.broker_port,
+        data=None if data is None else data / "store",
+        metrics_port=given.metrics_port,
+        sets=sets,
+        has_features=True,
+    )
+
+
+def _secured(given: "argparse.Namespace", data: Path | None, settings: "BrokerSettings") -> "Security":
+    """Certificates and credentials for these settings. Raises ConfigError."""
+    from orbitmq.cli.server.secure import make_secure  # noqa: PLC0415
+    from orbitmq.platform.settings import ConfigError  # noqa: PLC0415
+
+    if given.brokers != 1 or given.replicas != 1:
+        # Each has its own users, and would get its secrets on its command line.
+        raise ConfigError("--secure runs one broker: give authenticationEnabled and tls.* in --conf for several")
+    config = settings.broker
+    names = {config.broker_ip1, config.bind_address} - {"0.0.0.0", "::"}  # noqa: S104
+    users_file = Path(settings.store.path("config", "auth.json"))
+    return make_secure((data or DATA.expanduser()) / "security", users_file, names)
+
+
+def _shared_access(settings: "BrokerSettings") -> "AccessControl":
+    """Access control of the broker and the name server of this process: they have the same users."""
+    from orbitmq.broker.auth_hook import access_of  # noqa: PLC0415
+    from orbitmq.store import LocalDisk, SystemClock  # noqa: PLC0415
+
+    return access_of(settings, LocalDisk(), SystemClock())
+
+
+async def _serve_one(
+    settings: "BrokerSettings", names: "NameServer", grpc_port: int | None, security: "Security | None"
+) -> None:
     """Run the name server and one broker on one event loop."""
     from orbitmq.broker import Broker  # noqa: PLC0415
 
@@ -157,7 +200,7 @@ async def _serve_one(settings: "BrokerSettings", names: "NameServer", grpc_port:
     try:
         address = _local_address(names)
         settings.broker.namesrv_addr = _name_servers(address, settings)
-        broker = Broker(settings, memory=names.memory)
+        broker = Broker(settings, memory=names.memory, access=names.access)
         await broker.start()
         grpc = None
         try:
@@ -168,6 +211,7 @@ async def _serve_one(settings: "BrokerSettings", names: "NameServer", grpc_port:
                 [settings.broker.broker_address],
                 settings.store.store_path_root_dir + metrics_line(broker).lower(),
                 None if grpc is None else f"{settings.broker.broker_ip1}:{grpc.port}",
+                security,
             )
             await stop.wait()
         finally:
@@ -291,21 +335,26 @@ def _child(
 
 
 def name_server_at(
-    data: Path | None, host: str, port: int, limits: "RemotingSettings | None" = None
+    data: Path | None,
+    host: str,
+    port: int,
+    limits: "AuthSettings | None" = None,
+    access: "AccessControl | None" = None,
 ) -> "NameServer":
-    """A name server with its files beside the brokers' data and the remoting limits of the brokers."""
+    """A name server with its files beside the brokers' data, and the brokers' limits, certificates and users."""
+    from orbitmq.auth.settings import server_values  # noqa: PLC0415
     from orbitmq.nameserver import NameServer, NameServerConfig  # noqa: PLC0415
-    from orbitmq.remoting.config import remoting_values  # noqa: PLC0415
 
     directory = (data or DATA.expanduser()) / "namesrv"
     return NameServer(
         NameServerConfig(
-            **({} if limits is None else remoting_values(limits)),
+            **({} if limits is None else server_values(limits)),
             bind_address=host,
             listen_port=port,
             kv_config_path=str(directory / "kvConfig.json"),
             config_store_path=str(directory / "namesrv.properties"),
-        )
+        ),
+        access=access,
     )
 
 
@@ -316,7 +365,13 @@ def _local_address(names: "NameServer") -> str:
     return f"{local}:{names.port}"
 
 
-def _print_banner(names: "NameServer", brokers: Sequence[str], data: str, grpc: str | None = None) -> None:
+def _print_banner(
+    names: "NameServer",
+    brokers: Sequence[str],
+    data: str,
+    grpc: str | None = None,
+    security: "Security | None" = None,
+) -> None:
     from orbitmq.native import status  # noqa: PLC0415
 
     nameserver = _local_address(names)
@@ -329,6 +384,7 @@ def _print_banner(names: "NameServer", brokers: Sequence[str], data: str, grpc: 
         f"native extension: {status()}",
         "",
         SNIPPET.format(nameserver=nameserver),
+        *([] if security is None else security.lines()),
         "",
         "Ctrl-C stops it.",
     ]

@@ -56,11 +56,13 @@ class ServerTls:
 class ClientTls:
     """TLS of outgoing connections; the paths are of PEM files.
 
-    As with RocketMQ's clients the server is not verified unless ``verify_server`` is set, and its certificate
-    need not carry its name: brokers are addressed by IP.
+    The server is verified, and its certificate must name the host or IP address that the client connects to.
+    RocketMQ's clients do neither by default.
     """
 
-    verify_server: bool = False
+    verify_server: bool = True
+    check_name: bool = True
+    """With ``verify_server``: the certificate names the address. Without, any server of the authority will do."""
     trusted_path: str = ""
     """Authorities of server certificates; those of the system if empty."""
     certificate_path: str = ""
@@ -75,6 +77,7 @@ class ClientTls:
         if self.verify_server:
             _load_trusted(context, self.trusted_path)
             context.verify_mode = ssl.CERT_REQUIRED
+            context.check_hostname = self.check_name
         if self.certificate_path:
             _load_own(context, self.certificate_path, self.key_path, self.key_password)
         return context
@@ -127,6 +130,7 @@ class ServerCertificates:
 
 def _context(protocol: ssl._SSLMethod) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Renegotiation lets a peer cause work at any time, and would make writes depend on reads.
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context

@@ -45,11 +45,15 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         on_done: Callable[[Exception | None], None],
         *,
         server_side: bool,
+        server_name: str | None = None,
     ) -> None:
+        """``server_name`` is the host or IP address that a client connects to."""
         super().__init__()
         self._encrypted_in = ssl.MemoryBIO()
         self._encrypted_out = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._encrypted_in, self._encrypted_out, server_side=server_side)
+        self._tls = context.wrap_bio(
+            self._encrypted_in, self._encrypted_out, server_side=server_side, server_hostname=server_name
+        )
         self._protocol = protocol
         self._on_done: Callable[[Exception | None], None] | None = on_done
         self._handshake_done = False
