@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 import random
@@ -25,6 +26,9 @@ from orbitmq.broker.config.metrics_settings import MetricsExporterType
 from orbitmq.broker.config.persistence import ConfigWriter
 from orbitmq.broker.config.role_settings import warn_of_role
 from orbitmq.broker.deferred.target_queue import TargetQueues
+from orbitmq.broker.escape.bridge import EscapeBridge
+from orbitmq.broker.escape.pre_online import PreOnline
+from orbitmq.broker.escape.services import EscapeServices
 from orbitmq.broker.events.admin import EventRequests
 from orbitmq.broker.events.journal import EventJournal
 from orbitmq.broker.events.watch import EventWatch
@@ -203,10 +207,12 @@ class Broker:
         self.journal.record(EventKind.BROKER_START, config.broker_name, f"listening on port {self.port}")
         self.flow.start()
         if self.role.runs_services:
+            await self.pre_online.run()
             self.start_services()
         if self.slave_sync is not None:
             self.slave_sync.start()
             self.acting.start()
+            self.escape.start()
         elif self.cluster_copy.is_wanted:
             await self.cluster_copy.copy()
         self.registration.start()
@@ -240,6 +246,12 @@ class Broker:
                 await self.service.stop()
                 raise
             log.warning("ha: %s; this broker goes on without slaves", error)
+
+    async def _escaped(self, end: int) -> None:
+        """Completes when what this slave delivers is stored by other masters, and its log is flushed."""
+        assert self.bridge is not None, "not a slave that may act"
+        await self.bridge.drained()
+        await self.service.flushed(end)
 
     def start_services(self) -> None:
         """Start the services that append messages. Not on a slave: its log has the bytes of its master's."""
@@ -331,7 +343,12 @@ class Broker:
             self.role,
         )
         targets = TargetQueues(self.topics)
-        self.schedule = ScheduleService(self.runtime, targets)
+        self.bridge: EscapeBridge | None = None
+        deferring = self.runtime
+        if self.role.is_slave and config.enable_slave_acting_master and config.enable_remote_escape:
+            self.bridge = EscapeBridge(self.runtime, lambda command: self.registration.ask(command))  # noqa: PLW0108  # is built later
+            deferring = dataclasses.replace(self.runtime, flushed=self._escaped, deliveries=self.bridge)
+        self.schedule = ScheduleService(deferring, targets)
         self.schedule.load()
         self.transactions = Transactions(self.runtime, self.topics, self.offsets, self.schedule)
         self.transactions.load()
@@ -339,7 +356,7 @@ class Broker:
         self.timer: TimerService | None = None
         if store.config.timer_wheel_enable:
             self.timer = TimerService(
-                self.runtime, self.service.run_blocking, TimerCounts(self.writer, clock), targets
+                deferring, self.service.run_blocking, TimerCounts(self.writer, clock), targets
             )
             self.timer.load()
         self.flow = SendFlow(config, store, clock, self.stats.waits.event_loop)
@@ -372,6 +389,8 @@ class Broker:
         self.offset_persistence = OffsetPersistence(self.runtime, self.offsets, lambda: self.pop.checkpoint_end)
         self.deferred = DeferredServices(self.schedule, self.timer, self.transactions)
         self.acting = ActingMaster(self.runtime, self.registration.ask)
+        self.escape = EscapeServices(self.runtime, self.deferred, self.acting, self.bridge)
+        self.pre_online = PreOnline(self.runtime, self.metadata, self.deferred, self.settings.ha_address)
         self.acting.on_change += [self.route_epoch.advance, self.pulls.held.answer_all]
         self.cluster_copy = ClusterCopy(self.runtime, self.metadata, self.pop.assignments)
         self.slave_sync: SlaveSync | None = None
@@ -490,6 +509,7 @@ class Broker:
             ),
             StatsRequests(self.stats),
             self.acting,
+            self.escape,
             EventRequests(self.journal),
             self.ha_status,
             self.runtime_info,
@@ -558,6 +578,7 @@ class Broker:
         await self._server.stop(DRAIN_SECONDS)
         await self.registration.stop()
         await self.acting.stop()
+        await self.escape.stop()
         if self.slave_sync is not None:
             await self.slave_sync.stop()
         await self.schedule.stop()

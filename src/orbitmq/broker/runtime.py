@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.clients.consumer_filters import ConsumerFilters
     from orbitmq.broker.config.broker_config import BrokerConfig
     from orbitmq.broker.config.persistence import ConfigWriter
+    from orbitmq.broker.escape.bridge import EscapeBridge
     from orbitmq.broker.ha.role import ReplicaRole
     from orbitmq.broker.metadata.subscription_groups import GroupTable
     from orbitmq.broker.metadata.topics import TopicTable
@@ -46,6 +47,8 @@ class BrokerRuntime:
     stats: BrokerStats
     role: ReplicaRole
     """Master or slave."""
+    deliveries: EscapeBridge | None = None
+    """On a slave that may act as master, where its deferred services deliver to; otherwise into the store."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

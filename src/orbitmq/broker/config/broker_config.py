@@ -65,6 +65,8 @@ class BrokerConfig(LimitSettings):
     split_registration_size: int = 800
     enable_slave_acting_master: bool = False
     sync_broker_member_group_period: int = 1000
+    enable_remote_escape: bool = False
+    skip_pre_online: bool = False
     broker_heartbeat_interval: int = 1000
     broker_not_active_timeout_millis: Int64 = 10_000
     compatible_with_old_name_srv: bool = True

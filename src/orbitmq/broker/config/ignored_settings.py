@@ -141,11 +141,9 @@ class IgnoredBrokerSettings(AuthSettings):
     clean_offline_broker_interval: int = 30_000
     controller_addr: str = ""
     controller_heart_beat_timeout_mills: Int64 = 10_000
-    enable_remote_escape: bool = False
     fetch_controller_addr_by_dns_lookup: bool = False
     forward_timeout: Int64 = 3000
     send_heartbeat_timeout_millis: int = 1000
-    skip_pre_online: bool = False
     sync_broker_metadata_period: Int64 = 5000
     sync_controller_metadata_period: Int64 = 10_000
 

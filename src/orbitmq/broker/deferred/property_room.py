@@ -17,6 +17,7 @@ from orbitmq.protocol.message.record import CRC_PROPERTY_SIZE, MAX_PROPERTIES_SI
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from orbitmq.broker.escape.bridge import EscapeBridge
     from orbitmq.store import MessageStore
 
 REAL_QUEUE_PROPERTIES = (names.REAL_QUEUE_ID.encode(), names.REAL_TOPIC.encode(), names.TIMER_OUT_MS.encode())
@@ -44,7 +45,7 @@ DROPPED_IN_ORDER = (
 )
 
 
-def property_limit(store: MessageStore) -> int:
+def property_limit(store: MessageStore | EscapeBridge) -> int:
     """Maximum size of the properties of a record in this store."""
     return MAX_PROPERTIES_SIZE - (CRC_PROPERTY_SIZE if store.config.enabled_append_prop_crc else 0)
 

@@ -19,6 +19,7 @@ from orbitmq.store.dispatch.dispatcher import MULTI_DISPATCH
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from orbitmq.broker.escape.bridge import EscapeBridge
     from orbitmq.store import MessageStore
     from orbitmq.store.append.stored_message import StoredMessage
 
@@ -97,7 +98,7 @@ class DeferredReader:
         )  # fmt: skip
 
 
-def append_one(store: MessageStore, message: StoredMessage) -> tuple[int, AppendRefusedError | None]:
+def append_one(store: MessageStore | EscapeBridge, message: StoredMessage) -> tuple[int, AppendRefusedError | None]:
     """Append one message; returns the size of its record, or the refusal if no retry can succeed.
 
     If the store refuses it for its properties, it is retried with fewer of the broker's own, and at last without
@@ -118,7 +119,7 @@ def append_one(store: MessageStore, message: StoredMessage) -> tuple[int, Append
     return 0, refusal
 
 
-def _attempts(store: MessageStore, message: StoredMessage) -> Iterator[bytes]:
+def _attempts(store: MessageStore | EscapeBridge, message: StoredMessage) -> Iterator[bytes]:
     """The properties to append a message with, in the order of attempts."""
     yield message.properties
     protected = REAL_QUEUE_PROPERTIES if message.topic in _DEFERRAL_TOPICS else ()

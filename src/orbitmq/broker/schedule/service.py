@@ -75,7 +75,8 @@ class ScheduleService:
         self._stats = stats if store.config.enable_schedule_message_stats else None
         self._deferred = DeferredReader(store, SCHEDULE_TOPIC)
         self._routes: DeliveryRoutes | None = None
-        if store.appender.native.accepts_all:
+        self._deliveries = runtime.deliveries or store
+        if store.appender.native.accepts_all and runtime.deliveries is None:
             self._routes = DeliveryRoutes(store, targets, is_timer=False)
         self._flushed = runtime.flushed
         self._version_step = max(runtime.config.delay_offset_update_version_step, 1)
@@ -151,8 +152,25 @@ class ScheduleService:
         assert self._is_loaded, "without its offsets it would deliver everything again"
         for level in self.levels.values():
             level.check_at_ms = 0
+            queue = self._queue(level)
+            if queue is not None:
+                # Of a slave whose queue is behind its master's: beyond the end, all would be delivered again.
+                level.offset = min(level.offset, queue.end)
         self._loop.start()
         self._persist_later()
+
+    def pause(self) -> None:
+        """Stop delivering; ``start`` and ``follow`` continue."""
+        self._loop.stop()
+        if self._persist_timer is not None:
+            self._persist_timer.cancel()
+            self._persist_timer = None
+
+    def roll_back(self) -> None:
+        """Return to the offsets on disk: what was delivered since then did not arrive."""
+        self.offsets = dict(self._persisted)
+        for level in self.levels.values():
+            level.offset = self.offsets.get(level.number, 0)
 
     async def stop(self) -> None:
         """Stop delivering and persist the offsets. ``writer`` and ``flushed`` must still work."""
@@ -299,7 +317,7 @@ class ScheduleService:
     def _append_many(self, level: Level, messages: list[StoredMessage]) -> int:
         """Append messages in bulk; returns how many, up to the first that has to be appended alone."""
         try:
-            bulk = self._store.append_many(messages)
+            bulk = self._deliveries.append_many(messages)
         except Exception as error:
             if is_transient(error):
                 raise
@@ -356,7 +374,7 @@ class ScheduleService:
         return tuple.__new__(StoredMessage, (*target, *deferred, 0))
 
     def _append(self, level: Level, message: StoredMessage, physical: int) -> None:
-        size, refusal = append_one(self._store, message)
+        size, refusal = append_one(self._deliveries, message)
         if refusal is not None:
             self._quarantine.skip(SCHEDULE, f"the delayed message at {physical}", refusal)
             return

@@ -2,8 +2,8 @@
 
 With ``enableSlaveActingMaster`` on the brokers and ``supportActingMaster`` on the name servers, routes show the
 slave with the smallest id as the master, without write permission. It locks queues for orderly consumers, keeps
-offsets and serves pulls, whatever ``slaveReadEnable`` says. It appends nothing, so delayed messages, timers, checks
-of transactions and POP wait for the master.
+offsets and serves pulls, whatever ``slaveReadEnable`` says. It appends nothing: with ``enableRemoteEscape`` its
+delay levels and its timer deliver to other masters (broker/escape), checks of transactions and POP wait.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class ActingMaster:
         self._ask = ask
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._yields_until = 0.0
         self.on_change: list[Callable[[], None]] = []
         """Called when this slave begins or ends to act as master."""
 
@@ -72,6 +73,11 @@ class ActingMaster:
         if self._role.is_slave and self._config.enable_slave_acting_master:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def give_way(self, seconds: float) -> None:
+        """Do not act for a while: the master is about to register."""
+        self._yields_until = asyncio.get_running_loop().time() + seconds
+        self._set(False)
+
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -82,7 +88,8 @@ class ActingMaster:
             try:
                 members = await members_of_group(self._runtime, self._ask)
                 # Without an answer nothing is known to have changed.
-                if members:
+                is_yielding = asyncio.get_running_loop().time() < self._yields_until
+                if members and not (is_yielding and MASTER_ID not in members):
                     self._set(MASTER_ID not in members and min(members) == self._role.broker_id)
             except ProtocolError as error:
                 log.warning("acting master: malformed answer of a name server: %s", error)

@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from orbitmq.broker.deferred.target_queue import TargetQueues
-    from orbitmq.broker.stats.counters import BrokerStats
+    from orbitmq.broker.runtime import BrokerRuntime
     from orbitmq.broker.timer.counts import TimerCounts
     from orbitmq.broker.timer.rates import TimerRates
     from orbitmq.protocol.message.record import Record
-    from orbitmq.store import Clock, MessageStore
     from orbitmq.store.timer.timer_log import TimerUnit
 
 _USUAL_END = re.compile(rb"REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01[0-9]+\x02")
@@ -51,16 +50,17 @@ class TimerMessages:
 
     def __init__(
         self,
-        store: MessageStore,
-        clock: Clock,
-        stats: BrokerStats,
+        runtime: BrokerRuntime,
         counts: TimerCounts,
         rates: TimerRates,
         targets: TargetQueues | None,
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._stats = stats
+        self._store = store = runtime.store
+        self._deliveries = runtime.deliveries or store
+        self.is_escaping = runtime.deliveries is not None
+        """True on a slave, whose messages go to other masters."""
+        self._clock = runtime.clock
+        self._stats = runtime.stats
         self._counts = counts
         self._rates = rates
         self._targets = targets
@@ -122,6 +122,8 @@ class TimerMessages:
         """
         properties = message.properties
         if is_rolling:
+            if self.is_escaping:
+                return False
             real_topic = real_topic_of(properties)
             topic, queue_id = TIMER_TOPIC, 0
             rolled = find(properties, _ROLLED) or b""
@@ -136,7 +138,7 @@ class TimerMessages:
             real_topic = topic
         # The real topic stays in the properties, as in RocketMQ: consumers see it.
         properties = _stamped(properties, entered_ms, self._clock.now_ms())
-        size, refusal = append_one(self._store, copied(message, topic, queue_id, properties))
+        size, refusal = append_one(self._deliveries, copied(message, topic, queue_id, properties))
         if refusal is not None:
             if is_rolling:
                 return False
@@ -191,13 +193,13 @@ class TimerMessages:
 
         Raises StoreError if the first one has to be retried.
         """
-        bulk = self._store.append_many(messages)
+        bulk = self._deliveries.append_many(messages)
         for share in bulk.shares:
             self.record_delivered(share.topic, share.queue_id, share.count, share.size)
         if bulk.count:
             return bulk.count
         message = messages[0]
-        size, refusal = append_one(self._store, message)
+        size, refusal = append_one(self._deliveries, message)
         if refusal is None:
             self.record_delivered(message.topic, message.queue_id, 1, size)
         else:

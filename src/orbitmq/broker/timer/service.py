@@ -85,7 +85,7 @@ class TimerService:
         self._run_blocking = run_blocking
         self.counts = counts
         self.rates = TimerRates(clock)
-        self._messages = TimerMessages(store, clock, stats, counts, self.rates, targets)
+        self._messages = TimerMessages(runtime, counts, self.rates, targets)
         self._targets = targets
         self._quarantine = stats.quarantine
         self._flush_soon = FlushTrigger(store, runtime.flushed)
@@ -124,7 +124,7 @@ class TimerService:
 
     def _build_fast_path(self) -> TimerFastPath | None:
         """The fast path of delivery; None if this store needs the Python path."""
-        if not self._store.appender.native.accepts_all:
+        if not self._store.appender.native.accepts_all or self._messages.is_escaping:
             return None
         return TimerFastPath(self._store, self.files.log, self._messages.record_delivered, self._targets)
 
@@ -290,6 +290,23 @@ class TimerService:
         self._in_part.clear()
         self._is_changed = True
         self._loop.start()
+
+    def pause(self) -> None:
+        """Stop delivering; ``start`` and ``follow`` continue."""
+        self._loop.stop()
+
+    def roll_back(self) -> None:
+        """Return to the progress on disk: what was delivered since then did not arrive."""
+        self.read_time_ms = self.files.saved.read_time_ms // self._precision_ms * self._precision_ms
+        self._due = None
+        self._in_part.clear()
+
+    async def take_over(self, other: TimerCheckpoint) -> None:
+        """Pass over what a slave has delivered that acted for this master; before ``start``."""
+        self.follow(other)
+        self._loop.stop()
+        while self._follow_slice(other) <= self._clock.now_ms():  # noqa: ASYNC110  # a slice of work each
+            await asyncio.sleep(0)
 
     def _follow_slice(self, master: TimerCheckpoint) -> int:
         now = self._clock.now_ms()

@@ -1,0 +1,1 @@
+"""Escape: the delay levels and the timer of a slave that acts as master deliver to other masters."""

@@ -1,0 +1,261 @@
+"""Escape bridge: messages that come due on a slave that acts as master go to another master of the cluster.
+
+The slave's log has the bytes of its master's and takes no others. So what its delay levels and its timer deliver is
+put into this outbox and sent as an ordinary message. The outbox counts as part of the log: progress is persisted
+once ``drained`` says that all of it was stored by another master, so a crash repeats messages and loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from orbitmq.broker.deferred.delivery_loop import RepeatedWarning
+from orbitmq.protocol.bodies import TopicRouteData
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command.command import Command
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.java import decode_utf8
+from orbitmq.protocol.message import property_names as names
+from orbitmq.protocol.message.flags import PERM_WRITE
+from orbitmq.protocol.message.properties import without
+from orbitmq.remoting import RemotingClient, RemotingError
+from orbitmq.store import AppendRefusedError, PutStatus, StoreError
+from orbitmq.store.append.appender import Appended
+from orbitmq.store.append.bulk_appender import Bulk, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from orbitmq.broker.runtime import BrokerRuntime
+    from orbitmq.store import StoreConfig, StoredMessage
+
+log = logging.getLogger("orbitmq.broker")
+
+MASTER_ID = 0
+MAX_MESSAGES = 1000
+MAX_BYTES = 16 * 1024 * 1024
+"""Of the outbox. Beyond that delivery waits, as for a store that refuses appends."""
+
+IN_FLIGHT = 32
+SEND_SECONDS = 3.0
+RETRY_SECONDS = 1.0
+ROUTE_SECONDS = 5.0
+"""Age of a cached route."""
+MAX_ROUTES = 1000
+
+_STORED = frozenset(
+    {
+        int(ResponseCode.SUCCESS),
+        int(ResponseCode.FLUSH_DISK_TIMEOUT),
+        int(ResponseCode.FLUSH_SLAVE_TIMEOUT),
+        int(ResponseCode.SLAVE_NOT_AVAILABLE),
+    }
+)
+_DEFERRALS = tuple(
+    name.encode()
+    for name in (
+        *(names.DELAY_LEVEL, names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS),
+        *(names.REAL_TOPIC, names.REAL_QUEUE_ID),
+    )
+)
+"""Properties that would defer the message once more where it arrives."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Target:
+    """A master with writable queues of a topic."""
+
+    name: str
+    address: str
+    queues: int
+
+
+class EscapeBridge:
+    """The outbox of an acting slave. ``append`` and ``append_many`` take the place of the store's."""
+
+    def __init__(self, runtime: BrokerRuntime, ask: Callable[[Command], Awaitable[Command | None]]) -> None:
+        self._runtime = runtime
+        self._ask = ask
+        self._outbox: deque[StoredMessage] = deque()
+        self._bytes = 0
+        self._sending = 0
+        self._routes: dict[str, tuple[float, list[_Target]]] = {}
+        self._wanted = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._warning = RepeatedWarning()
+        self._client: RemotingClient | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_open = False
+        self._dropped = 0
+        self.escaped = 0
+        """Messages that other masters have stored."""
+
+    @property
+    def config(self) -> StoreConfig:
+        """The limits of messages are those of the store."""
+        return self._runtime.store.config
+
+    def start(self) -> None:
+        self._client = RemotingClient()
+        self._tasks = [asyncio.get_running_loop().create_task(self._run()) for _ in range(IN_FLIGHT)]
+
+    async def stop(self) -> None:
+        """Stop sending. What was not sent is delivered again later."""
+        self.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._sending = 0
+        self._settle()
+        if self._client is not None:
+            await self._client.close()
+
+    def open(self) -> None:
+        """Accept messages."""
+        self._is_open = True
+
+    def close(self) -> None:
+        """Accept no more, and drop what no master has taken: its progress was not persisted."""
+        self._is_open = False
+        self._dropped += len(self._outbox) + self._sending
+        self._outbox.clear()
+        self._wanted.set()
+        self._settle()
+
+    # For the services
+
+    def append(self, message: StoredMessage, *, is_stored: bool = False) -> Appended:  # noqa: ARG002  # as the store
+        """Put a message into the outbox. Raises AppendRefusedError if that is full."""
+        size = len(message.body) + len(message.properties)
+        if not self._is_open or len(self._outbox) + self._sending >= MAX_MESSAGES or self._bytes + size > MAX_BYTES:
+            raise AppendRefusedError(
+                PutStatus.SERVICE_NOT_AVAILABLE, "messages of this acting slave wait for another master"
+            )
+        self._outbox.append(message)
+        self._bytes += size
+        self._empty.clear()
+        self._wanted.set()
+        return Appended(-1, size, -1, self._runtime.clock.now_ms())
+
+    def append_many(self, messages: Sequence[StoredMessage]) -> Bulk:
+        """Put the first of these messages into the outbox, as many as there is room for."""
+        shares: list[Share] = []
+        for message in messages:
+            try:
+                appended = self.append(message)
+            except AppendRefusedError:
+                if not shares:
+                    raise
+                break
+            shares.append(Share(message.topic, message.queue_id, 1, appended.size))
+        return Bulk(len(shares), shares)
+
+    async def drained(self) -> None:
+        """Wait until all that was put into the outbox is stored by other masters. Raises StoreError."""
+        count = self._dropped
+        await self._empty.wait()
+        if self._dropped != count:
+            raise StoreError("messages of this acting slave were left to its master")
+
+    # Sending
+
+    async def _run(self) -> None:
+        while True:
+            if not self._outbox:
+                self._wanted.clear()
+                await self._wanted.wait()
+                continue
+            message = self._outbox.popleft()
+            self._sending += 1
+            while not await self._has_sent(message) and self._is_open:  # noqa: ASYNC110  # a retry, not a condition
+                await asyncio.sleep(RETRY_SECONDS)
+            self._sending -= 1
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._outbox and not self._sending:
+            self._bytes = 0
+            self._empty.set()
+
+    async def _has_sent(self, message: StoredMessage) -> bool:
+        """Send a message to one of the masters; False if it has to be retried."""
+        problem = f"no other master has queues of topic {message.topic}"
+        try:
+            for target in await self._targets(message.topic):
+                answer = await self._send(message, target)
+                if answer.code in _STORED:
+                    self.escaped += 1
+                    self._warning.clear()
+                    return True
+                problem = f"broker {target.name} refused it with code {answer.code}: {answer.remark}"
+                if answer.code == ResponseCode.MESSAGE_ILLEGAL:
+                    self._runtime.stats.quarantine.skip("escape", f"a message of {message.topic}", problem)
+                    return True
+        except (RemotingError, ProtocolError) as error:
+            problem = str(error)
+            self._routes.pop(message.topic, None)
+        except Exception as error:
+            log.exception("escape: a message of topic %s failed, will retry", message.topic)
+            problem = str(error)
+        self._warning.log(
+            f"escape: a message of topic {message.topic} was not sent, will retry: {problem}",
+            RemotingError(problem),
+        )
+        return False
+
+    async def _targets(self, topic: str) -> list[_Target]:
+        """Other masters of the cluster with the topic, in random order."""
+        now = asyncio.get_running_loop().time()
+        known = self._routes.get(topic)
+        if known is None or now - known[0] > ROUTE_SECONDS:
+            fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+            answer = await self._ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=fields))
+            found: list[_Target] = []
+            if answer is not None and answer.code == ResponseCode.SUCCESS and answer.body is not None:
+                found = self._masters(TopicRouteData.decode(answer.body))
+            if len(self._routes) >= MAX_ROUTES:
+                self._routes.clear()
+            known = self._routes[topic] = now, found
+        return self._runtime.random.sample(known[1], len(known[1]))
+
+    def _masters(self, route: TopicRouteData) -> list[_Target]:
+        config = self._runtime.config
+        # Never its own name: the route may still have the dead master.
+        addresses = {
+            broker.broker_name: broker.broker_addrs[MASTER_ID]
+            for broker in route.broker_datas
+            if MASTER_ID in broker.broker_addrs
+            and broker.cluster == config.broker_cluster_name
+            and broker.broker_name != config.broker_name
+        }
+        return [
+            _Target(queues.broker_name, addresses[queues.broker_name], queues.write_queue_nums)
+            for queues in route.queue_datas
+            if queues.broker_name in addresses and queues.perm & PERM_WRITE and queues.write_queue_nums > 0
+        ]
+
+    async def _send(self, message: StoredMessage, target: _Target) -> Command:
+        assert self._client is not None, "not started"
+        config = self._runtime.config
+        fields = {
+            "a": f"InnerProducerGroup_{config.broker_name}_{config.broker_id}",
+            "b": message.topic,
+            "c": message.topic,
+            "d": str(target.queues),
+            "e": str(self._runtime.random.randrange(target.queues)),
+            "f": str(message.sys_flag),
+            "g": str(message.born_timestamp),
+            "h": str(message.flag),
+            "i": decode_utf8(without(message.properties, _DEFERRALS)),
+            "j": str(message.reconsume_times),
+            "k": "false",
+            "m": "false",
+            "n": target.name,
+        }
+        command = Command(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=bytes(message.body))
+        return await self._client.call(target.address, command, SEND_SECONDS)

@@ -1,0 +1,111 @@
+"""Pre-online of a master (RocketMQ: BrokerPreOnlineService): takes over the progress of a slave that acted for it.
+
+Before it registers, the master announces itself to the slave, which ends to act, and fetches how far consumers,
+delay levels and the timer have come there. Without that it would deliver again what the slave has delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+from orbitmq.broker.slave_sync.master_client import MasterClient, MasterRefusedError
+from orbitmq.broker.time_slices import in_slices
+from orbitmq.protocol.bodies import GetBrokerMemberGroupResponseBody
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command.command import Command
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.names import GROUPS_OF_SERVICES
+from orbitmq.remoting import RemotingClient, RemotingError
+
+if TYPE_CHECKING:
+    from orbitmq.broker.runtime import BrokerRuntime, DeferredServices, Metadata
+
+log = logging.getLogger("orbitmq.broker")
+
+MASTER_ID = 0
+ASK_SECONDS = 5.0
+TOTAL_SECONDS = 15.0
+"""The start of a master waits at most so long."""
+
+
+class PreOnline:
+    """The exchange of a master with the slave that may act for it."""
+
+    def __init__(
+        self, runtime: BrokerRuntime, metadata: Metadata, deferred: DeferredServices, ha_address: str
+    ) -> None:
+        self._config = runtime.config
+        self._role = runtime.role
+        self._store = runtime.store
+        self._offsets = metadata.offsets
+        self._deferred = deferred
+        self._ha_address = ha_address
+
+    async def run(self) -> None:
+        """Take over the progress of the acting slave, if there is one. A failure is logged and ends it."""
+        config = self._config
+        if self._role.is_slave or not config.enable_slave_acting_master or config.skip_pre_online:
+            return
+        client = RemotingClient()
+        try:
+            async with asyncio.timeout(TOTAL_SECONDS):
+                address = await self._acting_slave(client)
+                if address is not None:
+                    await self._take_over(client, address)
+                    log.info("pre-online: took over the progress of slave %s", address)
+        except (TimeoutError, MasterRefusedError, RemotingError, ProtocolError) as error:
+            log.warning(
+                "pre-online: the progress of a slave was not taken over, messages may come again: %s",
+                str(error) or "timed out",
+            )
+        finally:
+            await client.close()
+
+    async def _acting_slave(self, client: RemotingClient) -> str | None:
+        config = self._config
+        fields = {"clusterName": config.broker_cluster_name, "brokerName": config.broker_name}
+        for name_server in config.name_servers:
+            try:
+                command = Command(RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=dict(fields))
+                answer = await client.call(name_server, command, ASK_SECONDS)
+                if answer.code != ResponseCode.SUCCESS or answer.body is None:
+                    continue
+                group = GetBrokerMemberGroupResponseBody.decode(answer.body).broker_member_group
+            except (RemotingError, ProtocolError) as error:
+                log.info("pre-online: no answer from name server %s: %s", name_server, error)
+                continue
+            members = {} if group is None else group.broker_addrs
+            slaves = sorted(broker_id for broker_id in members if broker_id != MASTER_ID)
+            return members[slaves[0]] if slaves else None
+        return None
+
+    async def _take_over(self, client: RemotingClient, address: str) -> None:
+        own = self._config.broker_address
+        fields = {"masterHaAddress": self._ha_address, "masterFlushOffset": "0", "masterAddress": own}
+        command = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=fields)
+        answer = await client.call(address, command, ASK_SECONDS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise MasterRefusedError(f"slave {address} answered with code {answer.code}: {answer.remark}")
+        slave = MasterClient(address, client)
+        table, _ = await slave.consumer_offsets()
+        async for key, queues in in_slices(table.offset_table.items()):
+            topic, _, group = key.partition("@")
+            for queue_id, offset in queues.items():
+                # Of messages that this log lost, it will number others again.
+                is_known = offset <= self._store.max_offset(topic, queue_id)
+                is_ahead = is_known and offset > self._offsets.query(group, topic, queue_id)
+                if is_ahead and group not in GROUPS_OF_SERVICES:
+                    self._offsets.commit(group, topic, queue_id, offset)
+        delays = await slave.delay_offsets()
+        schedule, timer = self._deferred.schedule, self._deferred.timer
+        merged = {
+            level: max(offset, schedule.offsets.get(level, 0)) for level, offset in delays.offset_table.items()
+        }
+        await schedule.follow(dataclasses.replace(delays, offset_table={**schedule.offsets, **merged}))
+        if timer is not None:
+            checkpoint = await slave.timer_checkpoint()
+            if checkpoint.read_time_ms > timer.read_time_ms:
+                await timer.take_over(checkpoint)

@@ -1,0 +1,108 @@
+"""Services of an acting slave: begins and ends its delivery of delayed messages and timers.
+
+It ends before the master takes over. What other masters have stored is then counted in the progress that the master
+fetches, and nothing else is, so that the master delivers the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.remoting.processor import fields_of, handler_of
+
+if TYPE_CHECKING:
+    from orbitmq.broker.escape.bridge import EscapeBridge
+    from orbitmq.broker.runtime import BrokerRuntime, DeferredServices
+    from orbitmq.broker.slave_sync.acting import ActingMaster
+    from orbitmq.protocol.command.command import Command
+    from orbitmq.remoting import Connection, Handler
+
+log = logging.getLogger("orbitmq.broker")
+
+DRAIN_SECONDS = 3.0
+"""Time-out for messages that are on the way to other masters when this slave ends to act."""
+
+YIELD_SECONDS = 30.0
+"""After a master announced itself, this slave does not act for so long: the master is about to register."""
+
+
+class EscapeServices:
+    """Runs deferred services while a slave acts as master. ``bridge`` is None if it may not deliver."""
+
+    def __init__(
+        self, runtime: BrokerRuntime, deferred: DeferredServices, acting: ActingMaster, bridge: EscapeBridge | None
+    ) -> None:
+        self._role = runtime.role
+        self._deferred = deferred
+        self._acting = acting
+        self._bridge = bridge
+        self._is_running = False
+        self._ending: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        acting.on_change.append(self._changed)
+
+    @property
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.EXCHANGE_BROKER_HA_INFO: handler_of(self.exchange)}
+
+    async def exchange(self, request: Command, _: Connection) -> Command:
+        """EXCHANGE_BROKER_HA_INFO: a master that is back announces itself before it registers."""
+        fields = fields_of(request)
+        if self._role.is_slave and fields["masterHaAddress"]:
+            self._acting.give_way(YIELD_SECONDS)
+            await self.end()
+            # Its tables are followed once it is registered: until then it fetches what this slave has.
+            self._role.found_master("", fields["masterHaAddress"])
+        return request.response(ResponseCode.SUCCESS)
+
+    def start(self) -> None:
+        if self._bridge is not None:
+            self._bridge.start()
+
+    async def stop(self) -> None:
+        await self.end()
+        if self._bridge is not None:
+            await self._bridge.stop()
+
+    def _changed(self) -> None:
+        if self._role.acts_as_master:
+            self._begin()
+        elif self._ending is None or self._ending.done():
+            self._ending = asyncio.get_running_loop().create_task(self.end())
+
+    def _begin(self) -> None:
+        if self._bridge is None or self._is_running:
+            return
+        self._is_running = True
+        self._bridge.open()
+        log.info("escape: delayed messages and timers are delivered to other masters")
+        self._deferred.schedule.start()
+        if self._deferred.timer is not None:
+            self._deferred.timer.start()
+
+    async def end(self) -> None:
+        """End delivery, and count only what other masters have stored."""
+        if self._bridge is not None:
+            async with self._lock:
+                if self._is_running:
+                    await self._end(self._bridge)
+
+    async def _end(self, bridge: EscapeBridge) -> None:
+        self._is_running = False
+        schedule, timer = self._deferred.schedule, self._deferred.timer
+        schedule.pause()
+        if timer is not None:
+            timer.pause()
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await bridge.drained()
+        except TimeoutError:
+            log.warning("escape: messages that no other master took are left to the master")
+            schedule.roll_back()
+            if timer is not None:
+                timer.roll_back()
+        bridge.close()
+        log.info("escape: ended, %d messages delivered to other masters", bridge.escaped)
