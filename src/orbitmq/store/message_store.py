@@ -279,7 +279,7 @@ class MessageStore:
         if self.index is not None:
             snapshot.indexed_to, snapshot.index_end = self.dispatcher.position, self.index.end_offset
         snapshot.store(self.disk, self.config.store_path_root_dir)
-        self.log.drop_spare()
+        self.log.drop_next_file()
         AbortFile(self.disk, self.config).remove()
 
     def __enter__(self) -> Self:

@@ -132,9 +132,9 @@ class StoreLife(RuleBasedStateMachine):
 
     @rule()
     def make_the_next_file_ahead(self) -> None:
-        create = self.store.log.wants_spare()
+        create = self.store.log.wants_next_file()
         if create is not None:
-            self.store.log.keep_spare(create())
+            self.store.log.keep_next_file(create())
 
     @rule()
     def close_and_open(self) -> None:

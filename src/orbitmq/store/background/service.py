@@ -206,7 +206,7 @@ class StoreService:
 
     async def _flush_log(self) -> None:
         store, config = self.store, self.store.config
-        await self._make_spare()
+        await self._allocate_next_file()
         now = store.clock.now_ms()
         dirty = store.log.committed // PAGE - store.log.flushed // PAGE
         is_thorough = now - self._last_thorough >= config.flush_commit_log_thorough_interval
@@ -219,16 +219,16 @@ class StoreService:
             assert self._flushing is not None
             await asyncio.shield(self._flushing)
 
-    async def _make_spare(self) -> None:
-        create = self.store.log.wants_spare()
+    async def _allocate_next_file(self) -> None:
+        create = self.store.log.wants_next_file()
         if create is not None:
             try:
-                spare = await self.run_blocking(create)
+                allocated = await self.run_blocking(create)
             except OSError as error:
                 # An append that needs the file retries and reports the error to the producer.
                 logger.warning("commit log: preallocation of the next file failed, will retry: %s", error)
             else:
-                self.store.log.keep_spare(spare)
+                self.store.log.keep_next_file(allocated)
 
     async def _take_log_space(self) -> None:
         await self._take_space(self.store.log)

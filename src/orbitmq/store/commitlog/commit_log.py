@@ -22,6 +22,7 @@ from orbitmq.protocol.message.record import (
     blank,
     crc_property_of,
 )
+from orbitmq.store.commitlog.allocate_mapped_file import RESERVE_STEP, NextFile
 from orbitmq.store.consumequeue.unit_file import write_fully
 from orbitmq.store.errors import AppendRefusedError, PutStatus
 
@@ -31,15 +32,10 @@ if TYPE_CHECKING:
     from orbitmq.native.buffer import Buffer
     from orbitmq.platform.disk import MappedFile
     from orbitmq.store.append.stored_message import StoredMessage
+    from orbitmq.store.commitlog.allocate_mapped_file import Allocated
     from orbitmq.store.commitlog.mapped_files import LogFiles
 
 logger = logging.getLogger(__name__)
-
-RESERVE_STEP = 16 * 1024 * 1024
-"""Disk space is preallocated in steps of this size ahead of the write position.
-
-A whole file at once would be simpler, but every test that opens a broker would then need a gigabyte.
-"""
 
 AHEAD_STEP = 48 * 1024 * 1024
 """Bytes preallocated by a worker thread when less than that is left. On the append path this would block: on the
@@ -56,8 +52,6 @@ The first store to a page of the map makes the kernel read it and its neighbours
 not. This saves a third of the cost of a long batch, at two more system calls.
 """
 
-Spare: TypeAlias = "tuple[int, MappedFile, int]"
-"""A preallocated file: its first offset in the log, the file, and how much of it is reserved."""
 Owned: TypeAlias = "tuple[MappedFile, int]"
 """A file, and the end of its reserved part."""
 
@@ -93,7 +87,7 @@ class CommitLog:
         """Position at which writing to the current file began."""
         self._buffer: Buffer = bytearray()
         self._file: MappedFile | None = None
-        self._spare: Spare | None = None
+        self._next = NextFile(files, is_synced_often=is_synced_often)
         self._logged_refusal = ""
         self.flushed = 0
         self.last_store_timestamp = 0
@@ -303,7 +297,7 @@ class CommitLog:
         stop = self._position + min(BLANK_SIZE, rest)
         if self._file is not None and stop > self._reserved:
             self._own(self._file, stop)
-        _, mapped, reserved = self._take_spare(base)
+        _, mapped, reserved = self._take_next(base)
         if self._file is not None and rest:
             self._buffer[self._position : stop] = blank(rest)
             self._position = self.file_size
@@ -315,10 +309,10 @@ class CommitLog:
             self._file.expect_reading()
         self._enter(base, mapped, self._position if base == self._base else 0, reserved)
 
-    def _take_spare(self, base: int) -> Spare:
-        if self._spare is not None and self._spare[0] == base:
-            spare, self._spare = self._spare, None
-            return spare
+    def _take_next(self, base: int) -> Allocated:
+        allocated = self._next.take(base)
+        if allocated is not None:
+            return allocated
         try:
             return base, self.files.create(base), 0
         except OSError as error:
@@ -352,34 +346,18 @@ class CommitLog:
             self._reserved = stop
             self._limit = stop - BLANK_SIZE
 
-    def wants_spare(self) -> Callable[[], Spare] | None:
+    def wants_next_file(self) -> Callable[[], Allocated] | None:
         """A blocking call that creates the next file; None if it exists or is not necessary yet."""
-        if self._spare is not None or self._file is None or self._position < self.file_size // 2:
+        if self._next.is_allocated or self._file is None or self._position < self.file_size // 2:
             return None
-        base = self._base + self.file_size
+        return self._next.allocating(self._base + self.file_size)
 
-        def create() -> Spare:
-            mapped = self.files.create(base)
-            first = min(RESERVE_STEP, self.file_size)
-            try:
-                mapped.reserve(0, first)
-                mapped.warm(0, first, is_synced_often=self._is_synced_often)
-            except OSError:
-                # There is time: the append that needs the space retries and reports the error.
-                first = 0
-            return base, mapped, first
+    def keep_next_file(self, allocated: Allocated) -> None:
+        self._next.keep(allocated, self._base + self.file_size)
 
-        return create
-
-    def keep_spare(self, spare: Spare) -> None:
-        if self._spare is None and spare[0] == self._base + self.file_size:
-            self._spare = spare
-        elif spare[0] not in self.files:
-            self._discard(spare[1])
-
-    def _discard(self, mapped: MappedFile) -> None:
-        self.files.disk.remove(mapped.path)
-        mapped.close()
+    def drop_next_file(self) -> None:
+        """Remove the preallocated file, as RocketMQ does on a clean stop."""
+        self._next.drop()
 
     # Flushing
 
@@ -416,17 +394,9 @@ class CommitLog:
             return None
         return memoryview(buffer)[position : position + size]
 
-    def drop_spare(self) -> None:
-        """Remove the preallocated file, as RocketMQ does on a clean stop."""
-        if self._spare is not None:
-            self._discard(self._spare[1])
-            self._spare = None
-
     def close(self) -> None:
         """Release the files."""
-        if self._spare is not None:
-            self._spare[1].close()
-            self._spare = None
+        self._next.close()
         self._buffer = bytearray()
         self._file = None
         self.files.close()

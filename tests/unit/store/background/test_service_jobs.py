@@ -271,7 +271,7 @@ async def test_the_next_file_is_there_before_it_is_needed(tmp_path: Path, run: R
     append(store, 1000)
     for number in range(1, 6):
         append(store, 1000)
-        await until(lambda: store.log._spare is not None)
+        await until(lambda: store.log._next.is_allocated)
         assert len(disk.list(f"{tmp_path}/commitlog")) == number + 1
         append(store, 1000)
         append(store, 1000)
@@ -284,7 +284,7 @@ async def test_a_proper_stop_leaves_no_empty_file_behind(tmp_path: Path, run: Ru
     store = open_small(tmp_path, **BUSY)
     service = await run(store)
     send(store, 3, size=1000)
-    await until(lambda: store.log._spare is not None)
+    await until(lambda: store.log._next.is_allocated)
     await service.stop()
     assert list(tree(tmp_path, "commitlog")) == ["commitlog/" + "0" * 20]
 
@@ -299,7 +299,7 @@ async def test_a_log_that_overtakes_the_making_of_its_next_file_takes_no_harm(
     await until(lambda: bool(turnstile.waiting))
     sent += send(store, 8, size=1000)
     turnstile.open()
-    await until(lambda: store.log._spare is not None)
+    await until(lambda: store.log._next.is_allocated)
     sent += send(store, 7, size=1000)
     assert offsets_of(read_all(store)) == sent
     assert len(disk.list("/store/commitlog")) in {len(store.log.files), len(store.log.files) + 1}

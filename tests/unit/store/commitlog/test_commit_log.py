@@ -215,13 +215,13 @@ def test_pooled_records_go_on_behind_what_was_committed(pooled: CommitLog, direc
 
 def test_a_preallocated_file_becomes_the_next_one(log: CommitLog, directory: str) -> None:
     append(log, 1000)
-    assert log.wants_spare() is None
+    assert log.wants_next_file() is None
     append(log, 2000)
-    create = log.wants_spare()
+    create = log.wants_next_file()
     assert create is not None
     spare = create()
-    log.keep_spare(spare)
-    assert log.wants_spare() is None
+    log.keep_next_file(spare)
+    assert log.wants_next_file() is None
     assert log.files.bases == [0]
     append(log, 2000)
     assert log.files.bases == [0, LOG_FILE]
@@ -232,22 +232,22 @@ def test_a_file_made_ahead_is_removed_by_a_clean_exit_and_left_by_a_crash(direct
     for is_clean in (True, False):
         log = new_log(LocalDisk(), directory + str(is_clean))
         append(log, 3000)
-        create = log.wants_spare()
+        create = log.wants_next_file()
         assert create is not None
-        log.keep_spare(create())
+        log.keep_next_file(create())
         if is_clean:
-            log.drop_spare()
+            log.drop_next_file()
         log.close()
         assert len(os.listdir(directory + str(is_clean))) == (1 if is_clean else 2)
 
 
 def test_a_file_preallocated_too_late_is_discarded(log: CommitLog, directory: str) -> None:
     append(log, 3000)
-    create = log.wants_spare()
+    create = log.wants_next_file()
     assert create is not None
     append(log, 3000)
     late = create()
-    log.keep_spare(late)
+    log.keep_next_file(late)
     assert sorted(os.listdir(directory)) == [f"{0:020d}", f"{LOG_FILE:020d}"]
     append(log, 3000)
     assert log.files.bases == [0, LOG_FILE, 2 * LOG_FILE]
@@ -258,9 +258,9 @@ def test_of_a_file_made_ahead_a_part_is_owned_already(directory: str) -> None:
     disk = MemoryDisk()
     log = new_log(disk, directory)
     append(log, 3000)
-    create = log.wants_spare()
+    create = log.wants_next_file()
     assert create is not None
-    log.keep_spare(create())
+    log.keep_next_file(create())
     disk.fail("reserve", times=5)
     append(log, 2000)
     assert log.files.bases == [0, LOG_FILE]
@@ -272,10 +272,10 @@ def test_a_file_preallocated_on_a_full_disk_is_used_all_the_same(directory: str)
     disk = MemoryDisk()
     log = new_log(disk, directory)
     append(log, 3000)
-    create = log.wants_spare()
+    create = log.wants_next_file()
     assert create is not None
     disk.fail("reserve", error=errno.ENOSPC)
-    log.keep_spare(create())
+    log.keep_next_file(create())
     append(log, 2000)
     assert log.files.bases == [0, LOG_FILE]
     log.close()

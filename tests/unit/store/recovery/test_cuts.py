@@ -87,9 +87,9 @@ def test_a_torn_record_is_cut_off_logged_and_quarantined(tmp_path: Path, caplog:
 def test_unwritten_space_is_not_quarantined(tmp_path: Path) -> None:
     store = open_small(tmp_path)
     send(store, 3, size=1000)
-    spare = store.log.wants_spare()
+    spare = store.log.wants_next_file()
     assert spare is not None
-    store.log.keep_spare(spare())
+    store.log.keep_next_file(spare())
     store.flush()
     store.abandon()
     with open_small(tmp_path) as again:

@@ -165,9 +165,9 @@ def test_a_record_cut_off_anywhere_ends_the_log(tmp_path: Path) -> None:
 def test_a_file_made_ahead_of_time_is_not_part_of_the_log(tmp_path: Path) -> None:
     store = open_small(tmp_path)
     send(store, 3, size=1000)
-    create = store.log.wants_spare()
+    create = store.log.wants_next_file()
     assert create is not None
-    store.log.keep_spare(create())
+    store.log.keep_next_file(create())
     crash(store)
     assert len(os.listdir(tmp_path / "commitlog")) == 2
     with open_small(tmp_path) as store:
