@@ -9,10 +9,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from bench.server.systems import APACHE, ORBITMQ, Server, start_apache, start_orbitmq
+from bench.server.systems import APACHE, APACHE_HEAP, ORBITMQ, Server, java_server, start_apache, start_orbitmq
 from bench.server.usage import processor_seconds
 from orbitmq.protocol.bodies import HARuntimeInfo
-from peers import apache
 from peers.frames import ask
 from peers.ports import free_port, is_listening
 from peers.process import PeerProcess
@@ -87,15 +86,14 @@ class Pair:
         if self.shape.system == ORBITMQ:
             # Apache's slave of 5.5.0 connects to "null" if it is given; its name server has the address.
             settings["haMasterAddress"] = f"127.0.0.1:{master_port + 1}"
-        conf = home / "broker.conf"
-        conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), "utf-8")
         if self.shape.system == ORBITMQ:
+            conf = home / "broker.conf"
+            conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), "utf-8")
             command = [sys.executable, "-m", "orbitmq", "broker", "-c", str(conf), "-n", self.master.nameserver]
             process = PeerProcess("orbitmq broker", command, home=home, environment={})
         else:
-            main = "org.apache.rocketmq.broker.BrokerStartup"
-            command = apache.java_command(main, "-n", self.master.nameserver, "-c", str(conf), home=home)
-            process = PeerProcess(APACHE, command, home=home, environment={"ROCKETMQ_HOME": str(home)})
+            main, arguments = "org.apache.rocketmq.broker.BrokerStartup", ("-n", self.master.nameserver)
+            process = java_server(APACHE, main, arguments, settings, APACHE_HEAP, home)
         process.wait_until(lambda: is_listening(f"127.0.0.1:{port}"), what="listening", seconds=START_SECONDS)
         return process
 

@@ -41,7 +41,7 @@ _SETTLE_SECONDS = 0.3
 
 # With a file a broker goes by the address of the machine, as Apache's does.
 _ORBITMQ_SETTINGS = {"brokerIP1": "127.0.0.1"}
-_APACHE_HEAP = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=1g")
+APACHE_HEAP = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=1g")
 _APACHE_FLAGS = (
     # The collector and its settings are those of Apache's own start script.
     "-XX:+UseG1GC",
@@ -217,7 +217,7 @@ def start_apache(
     The properties win over those that it has here in any case.
     """
     nameserver = f"127.0.0.1:{free_port()}"
-    name_process = _java_server(
+    name_process = java_server(
         "Apache name server",
         "org.apache.rocketmq.namesrv.NamesrvStartup",
         (),
@@ -237,12 +237,12 @@ def start_apache(
     return _started(
         APACHE,
         [name_process],
-        lambda: _java_server(
+        lambda: java_server(
             "Apache broker",
             "org.apache.rocketmq.broker.BrokerStartup",
             ("-n", nameserver),
             properties,
-            _APACHE_HEAP,
+            APACHE_HEAP,
             broker_home,
         ),
         nameserver,
@@ -259,7 +259,7 @@ def java() -> str:
     return (home and shutil.which("java", path=f"{home}/bin")) or shutil.which("java") or "java"
 
 
-def _java_server(
+def java_server(
     name: str,
     main: str,
     arguments: Sequence[str],

@@ -36,6 +36,9 @@ MAX_PAUSE = 5.0
 
 CONNECT_SECONDS = 5.0
 
+DISPATCH_SECONDS = 0.002
+"""Delay between the arrival of records and their dispatch to queues."""
+
 DISPATCH_SLICE = 1000
 """Records dispatched before the event loop runs something else."""
 
@@ -163,14 +166,15 @@ class ReplicationSlave:
     # Dispatch
 
     def dispatch_soon(self) -> None:
+        """Dispatch after the report, which the master's answers wait for, and some batches together."""
         if self._dispatching is None:
-            self._dispatching = asyncio.get_running_loop().call_soon(self._dispatch)
+            self._dispatching = asyncio.get_running_loop().call_later(DISPATCH_SECONDS, self._dispatch)
 
     def _dispatch(self) -> None:
         self._dispatching = None
         store = self.store
         if store.catch_up(DISPATCH_SLICE) >= DISPATCH_SLICE:
-            self.dispatch_soon()
+            self._dispatching = asyncio.get_running_loop().call_soon(self._dispatch)
             return
         most = max(MAX_UNDISPATCHED, 2 * store.config.max_message_size)
         if store.visible_end - store.dispatcher.position > most and store.dispatcher.fault is None:
