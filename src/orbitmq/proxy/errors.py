@@ -50,10 +50,16 @@ SEND_CODES: dict[int, pb.Code] = {
 NOT_FOUND = frozenset({ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND})
 
 
+def code_of_broker(code: int) -> pb.Code:
+    """The code for a broker's response code."""
+    return _BROKER_CODES.get(code, pb.INTERNAL_SERVER_ERROR)
+
+
 def broker_status(response: Command) -> StatusError:
     """The status of a broker's error response."""
-    code = _BROKER_CODES.get(response.code, pb.INTERNAL_SERVER_ERROR)
-    return StatusError(code, response.remark or f"the broker answered with code {response.code}")
+    return StatusError(
+        code_of_broker(response.code), response.remark or f"the broker answered with code {response.code}"
+    )
 
 
 def status_of(error: BaseException) -> pb.Status:

@@ -12,7 +12,7 @@ from orbitmq.proxy.auth_hook import anonymous
 from orbitmq.proxy.clients.registration import Registration
 from orbitmq.proxy.clients.table import ClientTable
 from orbitmq.proxy.clients.telemetry import Telemetry
-from orbitmq.proxy.http2.server import Http2Config, Http2Server
+from orbitmq.proxy.http2.server import Http2Config, Http2Server, Method
 from orbitmq.proxy.messaging.ack import AckCalls
 from orbitmq.proxy.messaging.clients import ClientCalls
 from orbitmq.proxy.messaging.lite import LiteCalls
@@ -81,6 +81,9 @@ class GrpcServer:
         self._receives = ReceiveCalls(runtime, acks, self.renewals)
         routes, offsets = RouteCalls(runtime, lambda: self.port), OffsetCalls(runtime)
         sends, client_calls = SendCalls(runtime, self.transactions), ClientCalls(runtime, registration)
+        self.methods: dict[str, Method] = {}
+        """Calls of other services on the same port, by path. Those of MessagingService are added at the start."""
+        self.on_stop: list[Callable[[], Awaitable[None]]] = []
         self._service = MessagingService(
             self.clients,
             {
@@ -113,7 +116,7 @@ class GrpcServer:
             max_calls=config.grpc_max_calls,
             idle_seconds=config.grpc_client_idle_time_mills / 1000,
         )
-        server = Http2Server(self._service.methods, limits, tls=self._tls)
+        server = Http2Server({**self.methods, **self._service.methods}, limits, tls=self._tls)
         await self.backend.start()
         await server.start(self._host, config.grpc_server_port)
         self._server, self.port = server, server.port
@@ -122,6 +125,12 @@ class GrpcServer:
             asyncio.create_task(_every(config.renew_schedule_period_millis / 1000, self.renewals.scan)),
         ]
         log.info("proxy: listening for gRPC on %s:%d", self._host, self.port)
+
+    def counts(self) -> tuple[int, int, int]:
+        """Connections, producers and consumers."""
+        consumers = sum(client.is_consumer for client in self.clients)
+        producers = sum(client.settings is not None for client in self.clients) - consumers
+        return 0 if self._server is None else len(self._server.connections), producers, consumers
 
     async def stop(self, grace: float | None = None) -> None:
         """Refuse calls, cancel those in progress after ``grace`` seconds, and make undelivered messages visible."""
@@ -137,6 +146,8 @@ class GrpcServer:
         for client in self.clients:
             self.clients.remove(client)
         await self.backend.stop()
+        for close in self.on_stop:
+            await close()
 
     async def _expire(self) -> None:
         self.clients.expire()

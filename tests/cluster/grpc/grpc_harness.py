@@ -21,7 +21,7 @@ from orbitmq.proxy.server import GrpcServer
 from orbitmq.testing import LocalCluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from orbitmq.broker import Broker
     from orbitmq.proxy.backend.base import Backend
@@ -182,7 +182,11 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def served(
-    settings: dict[str, str] | None = None, *, mode: str = LOCAL, **config: Any
+    settings: dict[str, str] | None = None,
+    *,
+    mode: str = LOCAL,
+    before_start: Callable[[GrpcServer, str], Awaitable[None]] | None = None,
+    **config: Any,
 ) -> AsyncIterator[Served]:
     """A cluster of one broker, with a gRPC server on a free port."""
     wanted = {"recallMessageEnable": "true", "enablePropertyFilter": "true", **(settings or {})}
@@ -196,6 +200,8 @@ async def served(
             return ClusterBackend(found, broker.clock, handlers)
 
         server = GrpcServer(GrpcConfig(grpc_server_port=0, **config), backend, clock=broker.clock)
+        if before_start is not None:
+            await before_start(server, cluster.name_server)
         await server.start()
         try:
             yield Served(broker, server, cluster)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from orbitmq.cli.output import complain
 
 if TYPE_CHECKING:
     from orbitmq.broker import Broker
+    from orbitmq.proxy.auth_hook import Authenticate
     from orbitmq.proxy.server import GrpcServer
 
 
@@ -44,6 +46,8 @@ async def start_grpc(broker: Broker, port: int | None = None, *, default: int = 
         authenticate=hook_of(broker.access),
         tls=broker.settings.broker.server_tls,
     )
+    if broker.settings.broker.namesrv_addr:
+        await serve_admin(server, broker.settings.broker.namesrv_addr, hook_of(broker.access))
     try:
         await server.start()
     except ListenError as error:
@@ -52,3 +56,13 @@ async def start_grpc(broker: Broker, port: int | None = None, *, default: int = 
         complain(f"no port for gRPC clients: {error}")
         return None
     return server
+
+
+async def serve_admin(server: GrpcServer, name_servers: str, authenticate: Authenticate) -> None:
+    """Serve the Admin service, over these name servers, on the port of a server that has not started."""
+    from orbitmq.admin.client import AdminClient  # noqa: PLC0415 - nothing but this service needs it
+    from orbitmq.admin.grpc_service.service import AdminService  # noqa: PLC0415
+
+    admin = await AdminClient(name_servers).start()
+    server.on_stop.append(admin.close)
+    server.methods.update(AdminService(admin, authenticate, socket.gethostname(), server.counts).methods)

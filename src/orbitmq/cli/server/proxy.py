@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orbitmq.cli.output import complain, plain_errors
 from orbitmq.cli.server.arguments import ServerParser, check_known, port
 from orbitmq.cli.server.gc_tuning import enable_gc_after_start
+from orbitmq.cli.server.grpc_port import serve_admin
 from orbitmq.cli.server.listen_address import LOOPBACK, reachable_from
 from orbitmq.cli.server.log_setup import set_up_server
 from orbitmq.cli.server.signals import stop_event
@@ -103,6 +104,7 @@ def _run(config: "GrpcConfig", cluster: "ClusterConfig") -> None:
 
 async def _serve(config: "GrpcConfig", cluster: "ClusterConfig") -> None:
     from orbitmq.platform.clock import SYSTEM_CLOCK  # noqa: PLC0415
+    from orbitmq.proxy.auth_hook import anonymous  # noqa: PLC0415
     from orbitmq.proxy.backend.cluster import ClusterBackend  # noqa: PLC0415
     from orbitmq.proxy.server import GrpcServer  # noqa: PLC0415
 
@@ -112,6 +114,13 @@ async def _serve(config: "GrpcConfig", cluster: "ClusterConfig") -> None:
         lambda handlers: ClusterBackend(cluster, SYSTEM_CLOCK, handlers),
         host=cluster.bind_address,
     )
+    if cluster.credentials is None:
+        await serve_admin(server, cluster.namesrv_addr, anonymous)
+    else:
+        complain(
+            "this proxy does not authenticate its clients: all of them act as the user of "
+            "innerClientAuthenticationCredentials, so let trusted ones only reach its port"
+        )
     await server.start()
     try:
         enable_gc_after_start()
