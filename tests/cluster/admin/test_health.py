@@ -146,3 +146,13 @@ async def test_definitions_are_checked_before_anything_changes(admin: AdminClien
     ):
         with pytest.raises(InvalidRequestError, match=reason):
             parse(data)
+    for entry, reason in (
+        ({"name": "bad topic!", "settings": {}}, "bad topic!"),
+        ({"name": "orders", "settings": {"readQueueNums": -1}}, "out of range"),
+        ({"name": "orders", "settings": {"readQueueNums": "many"}}, "orders is invalid"),
+    ):
+        good = {"name": "good", "settings": {}}
+        wrong = {"format": "orbitmq-definitions/1", "topics": [good, entry]}
+        with pytest.raises(InvalidRequestError, match=reason):
+            await admin.definitions.apply(parse(orjson.dumps(wrong)))
+    assert "good" not in await admin.topics.names()

@@ -13,6 +13,8 @@ from orbitmq.admin.health.redaction import is_secret
 from orbitmq.admin.tables import all_group_configs, all_topic_configs
 from orbitmq.admin.topic.changes import attributes_text
 from orbitmq.admin.topic.model import TopicKind, TopicSettings, kind_of
+from orbitmq.client.errors import InvalidMessageError
+from orbitmq.client.validation import check_group, check_topic
 from orbitmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.errors import ProtocolError
@@ -149,10 +151,7 @@ class DefinitionFiles:
     ) -> None:
         for definition in file.topics:
             for broker, settings in _places(definition, "topic", chosen, work):
-                try:
-                    config = TopicConfig.from_json({**settings, "topicName": definition.name})
-                except ProtocolError as error:
-                    raise InvalidRequestError(f"the topic {definition.name} is invalid: {error}") from error
+                config = _topic_config(definition.name, settings)
                 old = known.get(definition.name, {}).get(broker.broker_name)
                 new = _plain(config.to_json(), "topicName")
                 what = f"topic {definition.name} at {broker.broker_name}"
@@ -171,10 +170,7 @@ class DefinitionFiles:
     ) -> None:
         for definition in file.groups:
             for broker, settings in _places(definition, "group", chosen, work):
-                try:
-                    config = SubscriptionGroupConfig.from_json({**settings, "groupName": definition.name})
-                except ProtocolError as error:
-                    raise InvalidRequestError(f"the group {definition.name} is invalid: {error}") from error
+                config = _group_config(definition.name, settings)
                 old = known.get(definition.name, {}).get(broker.broker_name)
                 new = _plain(config.to_json(), "groupName")
                 what = f"group {definition.name} at {broker.broker_name}"
@@ -211,6 +207,30 @@ class DefinitionFiles:
                 work.changes.append(Change(what, topic, current.get(topic), text))
                 request = _order_request(self._name_servers, topic, text)
                 work.requests.append((f"order configuration of {topic}", request))
+
+
+def _topic_config(name: str, settings: Mapping[str, Any]) -> TopicConfig:
+    """Raises InvalidRequestError."""
+    try:
+        check_topic(name)
+        config = TopicConfig.from_json({**settings, "topicName": name})
+    except (ProtocolError, InvalidMessageError) as error:
+        raise InvalidRequestError(f"the topic {name} is invalid: {error}") from error
+    if config.read_queue_nums < 0 or config.write_queue_nums < 0 or not 0 <= config.perm < 16:
+        raise InvalidRequestError(f"the topic {name} is invalid: its queues or its permission are out of range")
+    return config
+
+
+def _group_config(name: str, settings: Mapping[str, Any]) -> SubscriptionGroupConfig:
+    """Raises InvalidRequestError."""
+    try:
+        check_group(name)
+        config = SubscriptionGroupConfig.from_json({**settings, "groupName": name})
+    except (ProtocolError, InvalidMessageError) as error:
+        raise InvalidRequestError(f"the group {name} is invalid: {error}") from error
+    if config.retry_queue_nums < 0 or config.retry_max_times < -1 or config.consume_timeout_minute < 0:
+        raise InvalidRequestError(f"the group {name} is invalid: a number is out of range")
+    return config
 
 
 def portable(settings: Mapping[str, str]) -> dict[str, str]:

@@ -52,7 +52,17 @@ def _scalar(value: Any) -> str:
         return "{}"
     if isinstance(value, list | tuple):
         return "[]"
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _RESERVED:
-        return value
-    # JSON's scalars, quoted strings among them, are YAML's.
+    if isinstance(value, str):
+        is_plain = _PLAIN.fullmatch(value) and value.lower() not in _RESERVED
+        return value if is_plain else '"' + "".join(map(_escaped, value)) + '"'
+    # JSON's other scalars are YAML's.
     return orjson.dumps(value).decode()
+
+
+def _escaped(char: str) -> str:
+    """A character of a quoted string. YAML's escapes are code points, unlike JSON's, which are UTF-16."""
+    if char in {'"', "\\"}:
+        return f"\\{char}"
+    if char == "\n":
+        return "\\n"
+    return char if char.isprintable() else f"\\U{ord(char):08X}"
