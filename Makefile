@@ -1,6 +1,6 @@
 # Commands for developers. `make run` and `make test` set up everything they need by themselves.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-python-path setup lock lint format docs bench spark spark-soak conformance soak kill9 kill9-ha simulate fuzz clean
+.PHONY: help run test test-python-path setup lock lint format docs wheels bench spark spark-soak conformance soak kill9 kill9-ha simulate fuzz clean
 SHELL := bash
 BIN := .venv/bin
 # Fast rings run first, so that a mistake shows in seconds.
@@ -42,6 +42,9 @@ lint: setup ## ruff (check and format), mypy --strict, layers of imports, sizes 
 format: setup ## let ruff repair what it can
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
+
+wheels: setup ## the wheel of this Python and platform with the native extension, tested in a fresh environment; into dist
+	@scripts/wheels
 
 # The variable silences a notice of mkdocs-material about its successor.
 docs: setup ## the documentation site, into build/site; any warning fails

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.cli.documentation import examples
 from support.cli.documented_commands import (
     DocumentedCommand,
     commands_of,
@@ -18,6 +19,8 @@ from support.paths import PROJECT
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from support.cli.documentation import Example
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -80,3 +83,9 @@ def test_commands_are_found_in_shell_blocks() -> None:
 def test_a_command_that_does_not_exist_is_refused(arguments: list[str]) -> None:
     with pytest.raises(ValueError, match=r"no|refused|No such"):
         parse(arguments)
+
+
+@pytest.mark.parametrize("example", [one for one in examples() if not one.note.startswith("given")], ids=str)
+def test_an_example_can_be_pasted_into_a_file(example: Example) -> None:
+    """Without ``await`` outside a function, which only ``python -m asyncio`` understands."""
+    compile(example.code, str(example), "exec")
