@@ -92,3 +92,26 @@ def _wait(shell: Shell, *words: object, code: int | tuple[int, ...]) -> str:
     while (ran := shell.run(*words)).code not in wanted:
         pass
     return ran.out
+
+
+def test_mqadmin_takes_keys_from_tools_yml(
+    guarded: ThreadCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "tools.yml").write_text('accessKey: "root"\nsecretKey: "roots-secret"  # ours\n')
+    shell = Shell(guarded.name_server, tmp_path / "contexts.json")
+    here = ("-n", shell.name_server, "-b", guarded.address("broker-a"))
+    assert shell.run("mqadmin", "createUser", *here, "-u", "bob", "-p", "secret").code == 1
+    monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path))
+    assert shell.ok("mqadmin", "createUser", *here, "-u", "bob", "-p", "secret").out.endswith("success.\n")
+    assert "bob" in shell.ok("mqadmin", "listUser", *here).out
+    shell.ok("mqadmin", "updateUser", *here, "-u", "bob", "-s", "disable")
+    assert "disable" in shell.ok("mqadmin", "getUser", *here, "-u", "bob").out
+    rule = ("-s", "User:bob", "-r", "Topic:a,Topic:b", "-a", "Pub,Sub", "-d", "Allow")
+    shell.ok("mqadmin", "createAcl", *here, *rule)
+    shell.ok("mqadmin", "updateAcl", *here, *rule[:-1], "Deny")
+    assert "Deny" in shell.ok("mqadmin", "getAcl", *here, "-s", "User:bob").out
+    assert shell.ok("mqadmin", "listAcl", *here).out.count("User:bob") == 2
+    shell.ok("mqadmin", "deleteAcl", *here, "-s", "User:bob")
+    shell.ok("mqadmin", "deleteUser", *here, "-u", "bob")
+    assert "No user with name bob" in shell.ok("mqadmin", "getUser", *here, "-u", "bob").out
