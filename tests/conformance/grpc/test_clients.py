@@ -50,7 +50,7 @@ def everywhere(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> It
             client.language = "python through a proxy"
             running.append(stack.enter_context(client))
         if not running:
-            pytest.skip("there is no client")
+            pytest.skip("no client can be run here")
         with ThreadPoolExecutor(len(running)) as pool:
 
             def run(scenario: Callable[[GrpcClient], None]) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -173,6 +174,25 @@ def _node_command(home: Path) -> tuple[list[str], dict[str, str]]:
 def _go_command(home: Path) -> tuple[list[str], dict[str, str]]:
     environment = {"HOME": str(home), "rocketmq.client.enableSsl": "false", "rocketmq.client.logRoot": str(home)}
     return [str(_go_program())], environment
+
+
+def program(language: str, file: Path) -> tuple[list[str], dict[str, str]]:
+    """The command that runs a program of a client's user, and its environment."""
+    path = {"PATH": os.environ["PATH"]}
+    if language == PYTHON:
+        return [str(_python()), str(file)], path
+    if language == JAVA:
+        jars = f"{_JAVA_CLIENT.folder()}/*"
+        flags = ["-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Duser.home={file.parent}"]
+        return [tool("java") or "java", *flags, "-cp", jars, str(file)], path
+    if language == NODE:
+        return ["node", str(file)], {**path, "NODE_PATH": str(_node_folder() / "node_modules")}
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(_HERE / "go" / name, file.parent)
+    home = Path.home()
+    caches = {"GOPATH": str(home / "go"), "GOCACHE": str(home / ".cache/go-build"), "GOFLAGS": "-mod=mod"}
+    own = {name: value for name, value in os.environ.items() if name.startswith("GO")}
+    return ["go", "run", "."], {**path, **caches, **own}
 
 
 def _python() -> Path:
