@@ -134,7 +134,7 @@ class QuietServer:
     def wait(self, ms: int) -> None:
         """Time passes, and silent brokers are looked for."""
         self.clock.advance(ms)
-        self.server.scan()
+        self.server.expiry.scan()
 
     def state(self) -> str:
         """Everything that it knows, to be compared."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.auth.access import AccessControl, Place
 from orbitmq.auth.requirements import Environment
+from orbitmq.nameserver.broker_expiry import BrokerExpiry
 from orbitmq.nameserver.broker_requests import BrokerRequests
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.config_requests import ConfigRequests
@@ -19,26 +20,21 @@ from orbitmq.nameserver.route_table import RouteTable
 from orbitmq.nameserver.topic_requests import TopicRequests
 from orbitmq.platform.clock import SYSTEM_CLOCK
 from orbitmq.platform.local_disk import LocalDisk
-from orbitmq.platform.loop_slices import in_slices
 from orbitmq.platform.memory_budget import budget_of
 from orbitmq.platform.threads import in_thread
-from orbitmq.remoting import Connection, Listener, RemotingServer
-from orbitmq.remoting.processor import run_in_background
+from orbitmq.remoting import Listener, RemotingServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from orbitmq.nameserver.brokers import Broker, MinBrokerIdChange
+    from orbitmq.nameserver.brokers import MinBrokerIdChange
     from orbitmq.nameserver.limits import NameServerLimits
     from orbitmq.platform.disk import Disk
     from orbitmq.platform.memory_budget import MemoryBudget
     from orbitmq.platform.threads import RunBlocking
-    from orbitmq.remoting import Handler, ServerTls
+    from orbitmq.remoting import Connection, Handler, ServerTls
 
 log = logging.getLogger("orbitmq.nameserver")
-
-REMOVED_AT_ONCE = 8
-"""Removal steps that run at once; each takes up to some milliseconds."""
 
 
 class NameServer:
@@ -94,7 +90,7 @@ class NameServer:
             budget=self.memory,
             on_close=self.connection_closed,
         )
-        self._scan_timer: asyncio.TimerHandle | None = None
+        self.expiry = BrokerExpiry(self.table, config, self._now_ms, self._notify)
 
     @property
     def port(self) -> int:
@@ -115,13 +111,11 @@ class NameServer:
             await self._notifications.close()
             raise
         self.access.start()
-        self._scan_later()
+        self.expiry.start()
 
     async def stop(self, grace: float = 5.0) -> None:
         """Stop listening, send deferred responses, and close all connections."""
-        if self._scan_timer is not None:
-            self._scan_timer.cancel()
-            self._scan_timer = None
+        self.expiry.stop()
         notifications, self._notifications = self._notifications, None
         if notifications is not None:
             await notifications.close()
@@ -131,45 +125,7 @@ class NameServer:
 
     def connection_closed(self, connection: Connection, _: Exception | None = None) -> None:
         """Remove the brokers of a closed connection from all routes."""
-        self._forget(self.table.connected_by(connection), "connection closed")
-
-    def scan(self) -> None:
-        """Remove brokers past their heartbeat timeout, and close their connections."""
-        self._forget(self.table.silent(self._now_ms()), "heartbeat timeout", closes=True)
-
-    def _forget(self, brokers: list[Broker], why: str, *, closes: bool = False) -> None:
-        """Remove brokers: a few at once, many in time slices between requests."""
-        steps = self.table.removing(brokers)
-        for number, step in enumerate(steps, 1):
-            self._removed(step, why, closes=closes)
-            if number == REMOVED_AT_ONCE:
-                run_in_background(self._forget_the_rest(steps, why, closes=closes))
-                return
-
-    async def _forget_the_rest(
-        self, steps: Iterator[tuple[Broker, MinBrokerIdChange | None] | None], why: str, *, closes: bool
-    ) -> None:
-        async for step in in_slices(steps):
-            self._removed(step, why, closes=closes)
-
-    def _scan_later(self) -> None:
-        # Read each time, because it can change at run time.
-        seconds = self.config.scan_not_active_broker_interval / 1000
-        self._scan_timer = asyncio.get_running_loop().call_later(seconds, self._scan_and_again)
-
-    def _scan_and_again(self) -> None:
-        self._scan_later()
-        self.scan()
-
-    def _removed(self, step: tuple[Broker, MinBrokerIdChange | None] | None, why: str, *, closes: bool) -> None:
-        if step is None:
-            return
-        broker, change = step
-        log.info("broker registration: %s (%s, id %d) removed: %s", broker.name, broker.address, broker.id, why)
-        if change is not None:
-            self._notify(change)
-        if closes and isinstance(broker.connection, Connection) and not self.table.is_used(broker.connection):
-            broker.connection.close()
+        self.expiry.remove_connected(connection)
 
     def _notify(self, change: MinBrokerIdChange) -> None:
         if self.config.notify_min_broker_id_changed and self._notifications is not None:

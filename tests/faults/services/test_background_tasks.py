@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orbitmq.nameserver import NameServer, NameServerConfig
+from orbitmq.nameserver.broker_expiry import BrokerExpiry
 from orbitmq.remoting import Connection, Limits
 from orbitmq.remoting.endpoint import Endpoint
 from orbitmq.store import StoreError
@@ -107,12 +108,12 @@ async def test_offsets_whose_write_failed_are_written_at_the_next_interval(
 async def test_a_name_server_scans_again_after_a_scan_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     scans = 0
 
-    def failing(_: NameServer) -> None:
+    def failing(_: BrokerExpiry) -> None:
         nonlocal scans
         scans += 1
         fails()
 
-    monkeypatch.setattr(NameServer, "scan", failing)
+    monkeypatch.setattr(BrokerExpiry, "scan", failing)
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     config = NameServerConfig(
         listen_port=0,
