@@ -179,6 +179,30 @@ async def test_subscribers_of_one_group_share_a_consumer(orbitmq: ThreadCluster)
             await other.start()
 
 
+async def test_a_router_publishes_and_replies_through_its_broker(orbitmq: ThreadCluster) -> None:
+    router = OrbitMQRouter(prefix="eu-")
+    bills = Inbox(1)
+
+    @router.subscriber("orders", start_from="earliest")
+    @router.publisher("bills")
+    async def bill(order: Order) -> dict[str, int]:
+        return {"order": order.id}
+
+    @router.subscriber("bills", start_from="earliest")
+    async def book(body: dict[str, int]) -> None:
+        bills.add(body)
+
+    broker = broker_of(orbitmq)
+    broker.include_router(router)
+    async with broker:
+        await broker.start()
+        await broker.publish({"id": 7}, "eu-orders")
+        assert await bills.all() == [{"order": 7}]
+        async with asyncio.timeout(WAIT):
+            reply = await broker.request({"id": 8}, "eu-orders", timeout=WAIT)
+        assert await reply.decode() == {"order": 8}
+
+
 async def test_messages_are_read_one_by_one(orbitmq: ThreadCluster) -> None:
     broker = broker_of(orbitmq)
     subscriber = broker.subscriber("orders", start_from="earliest", persistent=False)
