@@ -393,6 +393,9 @@ class Broker:
         self.pre_online = PreOnline(self.runtime, self.metadata, self.deferred, self.settings.ha_address)
         self.acting.on_change += [self.route_epoch.advance, self.pulls.held.answer_all]
         self.cluster_copy = ClusterCopy(self.runtime, self.metadata, self.pop.assignments)
+        for caller in (self.pre_online, self.cluster_copy, self.bridge):
+            if caller is not None:
+                caller.signer, caller.tls = self.access.signer, config.client_tls
         self.slave_sync: SlaveSync | None = None
         if self.role.is_slave:
             self.slave_sync = slave_sync_of(

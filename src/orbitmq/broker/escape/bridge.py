@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from orbitmq.broker.runtime import BrokerRuntime
+    from orbitmq.remoting import ClientTls
+    from orbitmq.remoting.endpoint import RequestSigner
     from orbitmq.store import StoreConfig, StoredMessage
 
 log = logging.getLogger("orbitmq.broker")
@@ -89,6 +91,8 @@ class EscapeBridge:
         self._empty.set()
         self._warning = RepeatedWarning()
         self._client: RemotingClient | None = None
+        self.signer: RequestSigner | None = None
+        self.tls: ClientTls | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_open = False
         self._dropped = 0
@@ -101,7 +105,7 @@ class EscapeBridge:
         return self._runtime.store.config
 
     def start(self) -> None:
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=self.tls, signer=self.signer)
         self._tasks = [asyncio.get_running_loop().create_task(self._run()) for _ in range(IN_FLIGHT)]
 
     async def stop(self) -> None:

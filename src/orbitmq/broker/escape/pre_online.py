@@ -22,6 +22,8 @@ from orbitmq.remoting import RemotingClient, RemotingError
 
 if TYPE_CHECKING:
     from orbitmq.broker.runtime import BrokerRuntime, DeferredServices, Metadata
+    from orbitmq.remoting import ClientTls
+    from orbitmq.remoting.endpoint import RequestSigner
 
 log = logging.getLogger("orbitmq.broker")
 
@@ -43,13 +45,15 @@ class PreOnline:
         self._offsets = metadata.offsets
         self._deferred = deferred
         self._ha_address = ha_address
+        self.signer: RequestSigner | None = None
+        self.tls: ClientTls | None = None
 
     async def run(self) -> None:
         """Take over the progress of the acting slave, if there is one. A failure is logged and ends it."""
         config = self._config
         if self._role.is_slave or not config.enable_slave_acting_master or config.skip_pre_online:
             return
-        client = RemotingClient()
+        client = RemotingClient(tls=self.tls, signer=self.signer)
         try:
             async with asyncio.timeout(TOTAL_SECONDS):
                 address = await self._acting_slave(client)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from orbitmq.broker.pop.assignment import PopAssignments
     from orbitmq.broker.runtime import BrokerRuntime, Metadata
     from orbitmq.protocol.bodies import SetMessageRequestModeRequestBody, SubscriptionGroupConfig, TopicConfig
+    from orbitmq.remoting import ClientTls
+    from orbitmq.remoting.endpoint import RequestSigner
 
 log = logging.getLogger("orbitmq.broker")
 
@@ -46,6 +48,8 @@ class ClusterCopy:
         self._topics = metadata.topics
         self._groups = metadata.groups
         self._assignments = assignments
+        self.signer: RequestSigner | None = None
+        self.tls: ClientTls | None = None
 
     @property
     def is_wanted(self) -> bool:
@@ -55,7 +59,7 @@ class ClusterCopy:
 
     async def copy(self) -> None:
         """Copy from the cluster. A failure is logged: the broker serves its clients without these topics."""
-        client = RemotingClient()
+        client = RemotingClient(tls=self.tls, signer=self.signer)
         try:
             async with asyncio.timeout(COPY_SECONDS):
                 await self._copy(client)
