@@ -157,7 +157,6 @@ def follows(slave: str, master: str) -> bool:
         and topics.data_version == topics_of(master).data_version
         and groups.subscription_group_table.get(GROUP) == groups_of(master).subscription_group_table[GROUP]
         and groups.data_version == groups_of(master).data_version
-        # The Java consumer of the other pair reads here too.
         and offsets_of(slave).get(0, 0) >= 1
     )
 
@@ -187,6 +186,12 @@ def test_our_slave_follows_the_tables_of_apaches_master(pairs: Pairs) -> None:
     eventually(lambda: stored(pairs.our_slave.address) == COUNT)
 
 
+def test_apaches_slave_follows_the_tables_of_our_master(pairs: Pairs) -> None:
+    slave, master = pairs.apache_slave.address, pairs.our_master.address
+    eventually(lambda: follows(slave, master), seconds=SLOW)
+    eventually(lambda: stored(slave) == COUNT)
+
+
 def test_a_java_consumer_goes_on_at_our_slave_and_apaches_master_gets_its_offsets(
     pairs: Pairs, tmp_path: Path
 ) -> None:
@@ -204,9 +209,3 @@ def test_a_java_consumer_goes_on_at_our_slave_and_apaches_master_gets_its_offset
     pairs.apache_master = pairs.restart_master()
     eventually(lambda: sum(offsets_of(pairs.apache_master.address).values()) == COUNT)
     assert sum(offsets_of(slave).values()) == COUNT
-
-
-def test_apaches_slave_follows_the_tables_of_our_master(pairs: Pairs) -> None:
-    slave, master = pairs.apache_slave.address, pairs.our_master.address
-    eventually(lambda: follows(slave, master), seconds=SLOW)
-    eventually(lambda: stored(slave) == COUNT)
