@@ -10,7 +10,7 @@ from orbitmq.admin.errors import AdminError, InvalidRequestError
 from orbitmq.cli.admin.mqadmin.java import date_text, settings_order
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from orbitmq.admin.cluster.runtime import BrokerRuntime, BrokerStatus, ReplicationStatus
     from orbitmq.cli.admin.mqadmin.call import Call
@@ -45,7 +45,7 @@ def _print_brokers(call: Call, statuses: list[BrokerStatus]) -> None:
     for status in statuses:
         broker, runtime = status.broker, status.runtime
         place = (broker.cluster, broker.broker_name, broker.broker_id, broker.address)
-        table = {} if runtime is None else runtime.table
+        table: Mapping[str, str] = {} if runtime is None else runtime.table
         found = table.get
         put = float((found("putTps", "").split() or ["0"])[0])
         get = float((found("getTransferredTps", "").split() or ["0"])[0])
@@ -67,8 +67,8 @@ def _print_brokers(call: Call, statuses: list[BrokerStatus]) -> None:
         )
 
 
-def _timer(table: object) -> str:
-    found = table.get  # type: ignore[attr-defined]
+def _timer(table: Mapping[str, str]) -> str:
+    found = table.get
     waiting = int(found("timerCongestNum", "0") or 0) / 10000
     speeds = [float(found(name, "0") or 0) for name in ("timerEnqueueTps", "timerDequeueTps")]
     behind = f"{found('timerReadBehind', '0')}-{found('timerOffsetBehind', '0')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import orjson
@@ -14,7 +15,9 @@ from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from orbitmq.admin.group.model import GroupLag
+    from collections.abc import Callable
+
+    from orbitmq.admin.group.model import GroupLag, QueueLag
     from orbitmq.cli.admin.mqadmin.call import Call
 
 
@@ -127,19 +130,15 @@ def _print_queues(call: Call, lag: GroupLag, with_clients: bool) -> None:
     call.print(f"Consume Inflight Total: {sum(map(_inflight, lag.queues))}")
 
 
-def _inflight(one) -> int:  # type: ignore[no-untyped-def]
-    return int(one.pull_offset - one.consumer_offset)
+def _inflight(one: QueueLag) -> int:
+    return one.pull_offset - one.consumer_offset
 
 
-async def _print_group(call: Call, group: str, line) -> None:  # type: ignore[no-untyped-def]
+async def _print_group(call: Call, group: str, line: Callable[..., str]) -> None:
     count, version, kind, model = 0, "OFFLINE", "", ""
     lag: GroupLag | None = None
-    try:
-        lag = await call.admin.lag.of_group(group, topic=retry_topic(group), may_be_empty=True)
-        whole = await call.admin.lag.of_group(group, may_be_empty=True)
-        lag = whole
-    except AdminError:
-        pass
+    with contextlib.suppress(AdminError):
+        lag = await call.admin.lag.of_group(group, may_be_empty=True)
     try:
         found = await call.admin.members.connections(group)
         count = len(found.members)

@@ -17,6 +17,8 @@ from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import DLQ_PREFIX, ORDER_TOPIC_NAMESPACE, RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orbitmq.cli.admin.mqadmin.call import Call
     from orbitmq.protocol.bodies import BrokerStatsData, TopicRouteData
 
@@ -211,7 +213,7 @@ async def stats_all(call: Call) -> None:
             continue
 
 
-async def _print_stats(call: Call, topic: str, line) -> None:  # type: ignore[no-untyped-def]
+async def _print_stats(call: Call, topic: str, line: Callable[..., str]) -> None:
     route = await call.admin.topics.route(topic)
     groups = await call.admin.topics.groups(topic, route)
     incoming = list((await call.admin.topics.traffic(topic)).values())
