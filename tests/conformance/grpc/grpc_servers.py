@@ -35,7 +35,8 @@ SETTINGS = {
 
 PROXY_SETTINGS = {
     # A push consumer that closes waits for its receives.
-    "grpcClientConsumerMaxLongPollingTimeoutMillis": "5000",
+    "grpcClientConsumerMinLongPollingTimeoutMillis": "2000",
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": "2000",
 }
 
 _UPDATE_AND_CREATE_TOPIC = 17

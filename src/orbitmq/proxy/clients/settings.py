@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol.bodies import GroupRetryPolicyType
@@ -11,6 +12,8 @@ from orbitmq.proxy.messages.validation import check_group, check_topic
 from orbitmq.proxy.proto import definition_pb2 as pb
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from google.protobuf.duration_pb2 import Duration
 
     from orbitmq.protocol.bodies import SubscriptionGroupConfig
@@ -20,7 +23,11 @@ DEFAULT_LITE_QUOTA = 2000
 DEFAULT_MAX_RETRIES = 16
 
 MAX_PROPERTIES = 32
-"""Client properties; each key has at most 64 characters, each value 256, all together 4096."""
+MAX_PROPERTIES_SIZE = 4096
+MAX_PROPERTY_VALUE = 256
+"""Client properties: their number, the characters of all keys and values, and of one value."""
+
+_PROPERTY_KEY = re.compile("[a-zA-Z][a-zA-Z0-9_.-]{0,63}")
 
 CONSUMERS = frozenset(
     {pb.PUSH_CONSUMER, pb.SIMPLE_CONSUMER, pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER, pb.PULL_CONSUMER}
@@ -46,13 +53,23 @@ def check_settings(settings: pb.Settings) -> None:
             check_topic(entry.topic)
     else:
         raise StatusError(pb.BAD_REQUEST, "the settings have neither publishing nor subscription")
-    properties = settings.client_properties
+    _check_properties(settings.client_properties)
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
     size = sum(len(key) + len(value) for key, value in properties.items())
-    if len(properties) > MAX_PROPERTIES or size > 4096:
+    if len(properties) > MAX_PROPERTIES or size > MAX_PROPERTIES_SIZE:
         raise StatusError(
             pb.INVALID_CLIENT_PROPERTIES,
-            f"at most {MAX_PROPERTIES} client properties of 4096 characters are allowed",
+            f"at most {MAX_PROPERTIES} client properties of {MAX_PROPERTIES_SIZE} characters are allowed",
         )
+    for key, value in properties.items():
+        if not _PROPERTY_KEY.fullmatch(key) or key.startswith("rocketmq.") or len(value) > MAX_PROPERTY_VALUE:
+            raise StatusError(
+                pb.INVALID_CLIENT_PROPERTIES,
+                f"client property {key[:64]!r}: a key is a letter and up to 63 letters, digits, '_', '.' or '-', "
+                f"without the prefix 'rocketmq.', a value has at most {MAX_PROPERTY_VALUE} characters",
+            )
 
 
 def completed(sent: pb.Settings, group: SubscriptionGroupConfig | None, config: GrpcConfig) -> pb.Settings:
