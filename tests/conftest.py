@@ -8,6 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from orbitmq.client.instance.instance import _instances
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 WHOLE_RINGS = ("conformance",)
 ALARM_INTERVAL_SECONDS = 20
+
+# Tests assert behaviour and never times: on a busy machine any example may take seconds.
+settings.register_profile("no-deadline", deadline=None)
+settings.load_profile("no-deadline")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts jobs in the background. Programs that tests interrupt would ignore it too.
