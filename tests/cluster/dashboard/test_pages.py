@@ -15,7 +15,7 @@ from selenium.webdriver.common.keys import Keys
 
 from orbitmq.admin import SyncAdminClient
 from support.dashboard.browser import Browser, browser, needs_chromium, wait_for
-from support.dashboard.demo_cluster import MARKUP
+from support.dashboard.demo_cluster import MARKUP, MARKUP_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,15 +141,23 @@ def test_pages_are_dark_and_fit_a_phone(page: Browser, demo: DemoCluster) -> Non
     assert page.problems() == []
 
 
-def test_markup_in_messages_is_text(page: Browser, demo: DemoCluster) -> None:
+def test_markup_in_names_and_messages_is_text(page: Browser, demo: DemoCluster) -> None:
     with SyncAdminClient(demo.name_server) as admin:
         message = admin.messages.by_key("orders", "markup")[0]
     page.open("/c/demo/messages?topic=orders")
     page.shows("<script>window.hacked=1</script>")
     page.open(f"/c/demo/messages/{message.message_id}?topic=orders")
     page.shows(MARKUP)
-    page.open("/c/demo/topics/%3Cscript%3Ewindow.hacked%3D1%3C%2Fscript%3E")
-    page.shows("<script>window.hacked=1</script>")
+    page.open("/c/demo/topics")
+    link = page.driver.find_element("link text", MARKUP_TOPIC)
+    page.shoot("topics-markup")
+    link.click()
+    page.until(lambda: "/topics/%3Cscript" in page.driver.current_url)
+    page.loaded()
+    page.shows(MARKUP_TOPIC)
+    for path in ("/c/demo/clients", "/c/demo/groups/refunds", "/c/demo/events"):
+        page.open(path)
+        page.shows(MARKUP)
     assert page.driver.execute_script("return window.hacked === undefined")
 
 

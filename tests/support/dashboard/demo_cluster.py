@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orbitmq import Consumer, ConsumeResult, Message
 from orbitmq.admin import SyncAdminClient
 from orbitmq.admin.topic.model import TopicSettings
+from orbitmq.protocol.bodies import TopicConfig
 from orbitmq.testing import LocalCluster
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ PATIENT = {
 }
 PATIENCE = 60.0
 MARKUP = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
+MARKUP_TOPIC = "<script>window.hacked=1</script>"
+"""Brokers refuse the name; one with a damaged table of topics may send it all the same."""
 MESSAGES = 40
 
 
@@ -60,6 +63,7 @@ def demo_cluster() -> Iterator[DemoCluster]:
         with _consumers(cluster.name_server, seen):
             _until(lambda: ids[0] in seen)
             _until(lambda: any(one.messages for one in admin.dead_letters.all()))
+            _put_topic(cluster, MARKUP_TOPIC)
             yield DemoCluster(
                 cluster.name_server,
                 [one.broker.address for one in admin.brokers.all()],
@@ -67,12 +71,19 @@ def demo_cluster() -> Iterator[DemoCluster]:
             )
 
 
+def _put_topic(cluster: Any, name: str) -> None:
+    """Put a topic with any name into a broker's table."""
+    cluster._look(lambda: cluster._cluster.broker("broker-a").topics.update(TopicConfig(name)))
+
+
 @contextlib.contextmanager
 def _consumers(name_server: str, seen: list[str]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for _ in range(2):
             stack.enter_context(_consumer(name_server, "billing", "orders", lambda one: _note(seen, one)))
-        stack.enter_context(_consumer(name_server, "refunds", "payments", lambda _: ConsumeResult.LATER))
+        # The name of an instance becomes a part of its client id.
+        refuse = _consumer(name_server, "refunds", "payments", lambda _: ConsumeResult.LATER, instance=MARKUP)
+        stack.enter_context(refuse)
         yield
 
 
@@ -80,10 +91,18 @@ def _note(seen: list[str], message: ReceivedMessage) -> None:
     seen.append(message.message_id)
 
 
-def _consumer(name_server: str, group: str, topic: str, handle: Callable[[ReceivedMessage], object]) -> Consumer:
+def _consumer(
+    name_server: str,
+    group: str,
+    topic: str,
+    handle: Callable[[ReceivedMessage], object],
+    *,
+    instance: str = "DEFAULT",
+) -> Consumer:
     consumer = Consumer(
         name_server,
         group=group,
+        instance_name=instance,
         enable_trace=True,
         max_reconsume_times=0,
         consume_from_where="CONSUME_FROM_FIRST_OFFSET",

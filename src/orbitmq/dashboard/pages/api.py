@@ -26,8 +26,7 @@ async def build(view: View, buttons: ui.element) -> None:
     with buttons:
         ui.link("OpenAPI description", "/api/v1/openapi.json", new_tab=True)
     with card("From a script"):
-        config = view.console.config
-        code(EXAMPLE.format(base=f"http://{config.host}:{config.port}", cluster=view.cluster.name))
+        code(EXAMPLE.format(base=view.base, cluster=view.cluster.name))
     paths: dict[str, dict[str, Any]] = make_app(view.console).openapi()["paths"]
     tags: dict[str, list[dict[str, Any]]] = {}
     for path, methods in paths.items():

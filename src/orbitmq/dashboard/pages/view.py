@@ -33,6 +33,7 @@ class View:
         self.admin = cluster.admin
         self.actor = request.state.actor
         self.parameters: dict[str, str] = {**request.query_params, **request.path_params}
+        self.base = f"{request.url.scheme}://{request.url.netloc}"
         self.theme = request.cookies.get(THEME_COOKIE, "auto")
         self.client = client
 
