@@ -25,6 +25,18 @@ log = logging.getLogger("orbitmq.simulation")
 START_SECONDS = 60.0
 """Patience with a server that starts."""
 
+SHARE_WITH_SLAVES = 0.5
+"""Share of runs in which brokers have slaves."""
+
+REPLICATED = {
+    "totalReplicas": "2",
+    "inSyncReplicas": "2",
+    "syncFlushTimeout": "3000",
+    "haHousekeepingInterval": "5000",
+    "haSendHeartbeatInterval": "1000",
+}
+"""Settings of masters and slaves: a send is acknowledged when both have it on their disks."""
+
 SETTINGS = {"messageDelayLevel": "1s 1s 2s 2s 3s 5s", "reviveInterval": "500"}
 
 
@@ -49,6 +61,9 @@ class SimulatedCluster:
             BrokerMachine(self.loop, f"broker-{number}", f"10.0.1.{number + 1}", self._rng(), settings)
             for number in range(brokers)
         ]
+        self.slaves: list[BrokerMachine] = []
+        if self.random.random() < SHARE_WITH_SLAVES:
+            self._add_slaves(settings)
         self.world = World(self.loop, settings["namesrvAddr"], self.history)
         self.clients: list[Application] = []
         for number, kind in enumerate(Kind):
@@ -61,9 +76,24 @@ class SimulatedCluster:
     def _rng(self) -> random.Random:
         return random.Random(self.random.getrandbits(64))
 
+    def _add_slaves(self, settings: dict[str, str]) -> None:
+        """Give every broker a slave, and let its answers wait for it."""
+        for number, master in enumerate(self.brokers):
+            master.change({"brokerRole": "SYNC_MASTER", **REPLICATED})
+            slave = {"brokerName": master.name, "brokerRole": "SLAVE", "brokerId": "1", **REPLICATED}
+            host = f"10.0.1.{number + 101}"
+            self.slaves.append(
+                BrokerMachine(self.loop, f"{master.name}-slave", host, self._rng(), {**settings, **slave})
+            )
+
     @property
     def machines(self) -> list[Machine]:
-        return [*self.name_servers, *self.brokers]
+        return [*self.name_servers, *self.brokers, *self.slaves]
+
+    @property
+    def all_brokers(self) -> list[BrokerMachine]:
+        """Masters and slaves."""
+        return [*self.brokers, *self.slaves]
 
     @property
     def hosts(self) -> list[str]:

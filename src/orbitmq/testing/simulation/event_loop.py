@@ -216,6 +216,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def close(self) -> None:
         """Close the loop, and throw away what dead processes have left, without a word."""
+        # What closed coroutines leave, such as futures that fail without a reader, is no finding.
+        self.set_exception_handler(lambda *_: None)
         left, self._dead_tasks = [*self._dead_tasks, *(t for ts in self._tasks.values() for t in ts)], []
         self._tasks.clear()
         for task in left:

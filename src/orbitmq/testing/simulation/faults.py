@@ -128,7 +128,7 @@ async def _client_fault(cluster: SimulatedCluster, fault: Fault) -> None:
 
 
 async def _broker_fault(cluster: SimulatedCluster, fault: Fault) -> None:
-    machine = cluster.brokers[fault.which % len(cluster.brokers)]
+    machine = cluster.all_brokers[fault.which % len(cluster.all_brokers)]
     if not machine.is_up or machine.process is None:
         return
     process = machine.process

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from orbitmq.testing.simulation.cluster import SimulatedCluster
     from orbitmq.testing.simulation.history import History
+    from orbitmq.testing.simulation.machines import BrokerMachine
 
 MAX_LISTED = 5
 
@@ -75,9 +76,34 @@ def check_order(history: History) -> Iterator[str]:
         newest[sent.key] = max(last, sent.number)
 
 
+def uncopied(cluster: SimulatedCluster) -> list[str]:
+    """Slaves whose log does not end where the master's does."""
+    found = []
+    for master, slave in zip(cluster.brokers, cluster.slaves, strict=bool(cluster.slaves)):
+        ends = slave.broker.store.log.end, master.broker.store.log.end
+        if ends[0] != ends[1]:
+            found.append(f"the log of {slave.name} ends at {ends[0]}, the master's at {ends[1]}")
+    return found
+
+
+def check_copies(cluster: SimulatedCluster) -> Iterator[str]:
+    """A stopped slave has the bytes of its master's log."""
+    for master, slave in zip(cluster.brokers, cluster.slaves, strict=bool(cluster.slaves)):
+        directory = "/store/commitlog"
+        for name in sorted({*master.disk.list(directory), *slave.disk.list(directory)}):
+            path = f"{directory}/{name}"
+            if name.isdigit() and _without_end(master, path) != _without_end(slave, path):
+                yield f"the log file {name} of {slave.name} differs from the master's"
+
+
+def _without_end(machine: BrokerMachine, path: str) -> bytes:
+    """The bytes of a log file; a file that was made ahead counts as none."""
+    return machine.disk.read(path).rstrip(b"\0") if machine.disk.stat(path) is not None else b""
+
+
 def check_files(cluster: SimulatedCluster) -> Iterator[str]:
     """The stores of stopped brokers are sound."""
-    for machine in cluster.brokers:
+    for machine in cluster.all_brokers:
         store = machine.broker.settings.store
         report = verify(machine.disk, Layout(store, set()))
         if not report.is_sound:

@@ -202,6 +202,11 @@ class BrokerMachine(Machine):
             **settings,
         }
 
+    def change(self, settings: Mapping[str, str]) -> None:
+        """Change settings before the first start."""
+        assert not self.starts, f"{self.name} was started"
+        self._texts |= settings
+
     @property
     def address(self) -> str:
         return f"{self.host}:{BROKER_PORT}"

@@ -118,19 +118,21 @@ async def _play(cluster: SimulatedCluster, faults: Sequence[Fault]) -> None:
     for client in cluster.clients:
         client.kill()
     await asyncio.sleep(1)
-    for machine in reversed(cluster.machines):
+    # Masters first: what they still write is copied.
+    for machine in (*cluster.brokers, *cluster.slaves, *cluster.name_servers):
         await machine.stop()
-    history.violations += invariants.check_files(cluster)
+    history.violations += [*invariants.check_copies(cluster), *invariants.check_files(cluster)]
 
 
 async def _converge(cluster: SimulatedCluster) -> None:
     deadline = cluster.loop.time() + CONVERGENCE_SECONDS
-    while missing := invariants.unconsumed(cluster.history):
+    while (missing := invariants.unconsumed(cluster.history)) or invariants.uncopied(cluster):
         if cluster.loop.time() >= deadline:
             cluster.history.violations += [
                 f"{group} has not consumed {invariants.listed(names)} within {CONVERGENCE_SECONDS:.0f} s"
                 for group, names in missing.items()
             ]
+            cluster.history.violations += invariants.uncopied(cluster)
             return
         await asyncio.sleep(1)
     # What was rolled back, or comes twice, would come now.
