@@ -45,7 +45,12 @@ NOT_LOGGED = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN, "secretKey", "pas
 
 PERIODIC = frozenset(
     int(code)
-    for code in (RequestCode.REGISTER_BROKER, RequestCode.BROKER_HEARTBEAT, RequestCode.QUERY_DATA_VERSION)
+    for code in (
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.QUERY_DATA_VERSION,
+    )
 )
 """Requests that brokers repeat. Only refusals are logged."""
 

@@ -132,10 +132,8 @@ async def _with_apache(names: str) -> None:
             entry = PolicyEntryInfo("Topic:orders", ["Pub"], None, "Allow")
             await admin.access.create_rules("User:alice", [entry])
             await producer.send(Message("orders", b"by alice"))
-            # A body that is compressed and properties that are escaped are part of what is signed.
-            await producer.send(
-                Message("orders", b"x" * 10_000, keys=["Bestellung größer"], properties={"p": '"\\'})
-            )
+            # A compressed body and escaped properties are part of what is signed.
+            await producer.send(Message("orders", b"x" * 10_000, keys=["größer"], properties={"p": PROPERTY}))
     async with Producer(names, access_key="root", secret_key="wrong") as producer:
         with pytest.raises(OrbitMQError, match="check signature failed"):
             await producer.send(Message("orders", b"1"))
