@@ -105,7 +105,9 @@ def grpc_servers(home: Path) -> Iterator[Servers]:
             ApacheProxy(home / "proxy", nameserver.address, SETTINGS, PROXY_SETTINGS) as proxy,
         ):
             _wait(nameserver.address, proxy.broker_address)
-            yield Servers(proxy.endpoints, nameserver.address, proxy.broker_address)
+            # OrbitMQ's proxy serves Apache's broker as well.
+            with orbitmq_proxy(home / "orbitmq-proxy", nameserver.address) as own:
+                yield Servers(proxy.endpoints, nameserver.address, proxy.broker_address, own)
         return
     port = free_port()
     with serving(home, {**SETTINGS, **PROXY_SETTINGS, "grpcServerPort": str(port)}) as running:
