@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.grpc.grpc_servers import grpc_servers, unavailable
+from conformance.servers.processes import against_apache
 from peers.agent import RefusedError
 from peers.grpc import clients
 from peers.grpc.clients import LANGUAGES, NODE, PYTHON, GrpcClient, Outgoing
@@ -192,9 +193,11 @@ def test_transactions_are_committed_rolled_back_and_checked(servers: Servers, ev
         # A check may overtake a commit on a busy machine, and a message come twice for it.
         seen: set[bytes] = set()
         deadline = time.monotonic() + PATIENCE
-        while len(seen) < 2 and time.monotonic() < deadline:
+        expected = {b"commit", b"unknown"}
+        while not expected <= seen and time.monotonic() < deadline:
             seen.update(one.body for one in client.taken("tx", 1, 10))
-        assert seen == {b"commit", b"unknown"}
+        # With these short intervals Apache's broker checks a message that it is about to roll back.
+        assert seen - {b"rollback"} == expected if against_apache() else seen == expected
         client.close("txs")
         client.close("tx")
 
