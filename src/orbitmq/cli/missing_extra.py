@@ -14,8 +14,6 @@ EXTRAS = {
     "grpc": "grpc",
     "nicegui": "dashboard",
     "fastapi": "dashboard",
-    "authlib": "dashboard",
-    "httpx": "dashboard",
     "uvicorn": "dashboard",
     "pydantic": "dashboard",
     "starlette": "dashboard",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orbitmq.auth.decision import Requirement, authorize
 from orbitmq.auth.errors import AuthenticationError, AuthorizationError
-from orbitmq.auth.local_only import host_of
+from orbitmq.auth.local_only import check_source, host_of, networks_of
 from orbitmq.auth.requirements import GET, PUB, SUB, of_both
 from orbitmq.auth.resources import group_resource, topic_resource
 from orbitmq.proxy.errors import StatusError
@@ -28,8 +28,11 @@ Authenticate: TypeAlias = "Callable[[str, Mapping[str, str], object, str], str]"
 It returns the subject, or raises ``StatusError(UNAUTHORIZED)``.
 """
 
-MAX_SKEW_SECONDS = 15 * 60.0
-"""Of the date that a call signs, and nothing else: a recorded signature is of no use any more after this time."""
+MAX_SKEW_SECONDS = (14 * 60 + 15) * 60.0
+"""Of the date that a call signs, and nothing else: a recorded signature is of no use any more after this time.
+
+The clients of Java, Python and Go sign their local time and call it UTC; zones are up to 14 hours away.
+"""
 
 _CONSUMERS = frozenset(
     {pb.PUSH_CONSUMER, pb.PULL_CONSUMER, pb.SIMPLE_CONSUMER, pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER}
@@ -45,6 +48,25 @@ def hook_of(access: AccessControl) -> Authenticate:
     """The hook for the users and rules of a broker."""
     table = access.table
     return anonymous if table is None else _Hook(table, access).check
+
+
+def admin_hook_of(access: AccessControl) -> Authenticate:
+    """The hook for the Admin service of a broker: without users, who may administer by the remoting port."""
+    return hook_of(access) if access.table is not None else from_this_machine(access.settings.admin_networks)
+
+
+def from_this_machine(networks: str = "") -> Authenticate:
+    """Admits calls from this machine and from these networks, as servers without users do for administration."""
+    admitted = networks_of(networks)
+
+    def check(rpc: str, _metadata: Mapping[str, str], _request: object, address: str) -> str:
+        try:
+            check_source(address, "", admitted, f"the call {rpc}")
+        except AuthorizationError as error:
+            raise StatusError(pb.FORBIDDEN, str(error)) from None
+        return ""
+
+    return check
 
 
 class _Hook:
@@ -84,7 +106,7 @@ def authenticated(table: UserTable, metadata: Mapping[str, str], now: datetime) 
     date = metadata.get("x-mq-date-time", "")
     try:
         signature = binascii.unhexlify(items.get("Signature", ""))
-        signed = datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        signed = _date_of(date)
     except ValueError:
         raise AuthenticationError("check signature failed.") from None
     if not hmac.compare_digest(hmac.digest(user.secret, date.encode(), "sha1"), signature):
@@ -92,6 +114,14 @@ def authenticated(table: UserTable, metadata: Mapping[str, str], now: datetime) 
     if abs((now - signed).total_seconds()) > MAX_SKEW_SECONDS:
         raise AuthenticationError("the date of the signature is too old, or the clocks differ")
     return user
+
+
+def _date_of(text: str) -> datetime:
+    """The date as clients write it: Rust's in RFC 3339, the others in the short form. Raises ValueError."""
+    if "-" in text:
+        date = datetime.fromisoformat(text)
+        return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+    return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
 
 
 def _pub(request: Any) -> Iterator[Requirement]:

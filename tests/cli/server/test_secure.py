@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from typing import TYPE_CHECKING, Any
@@ -59,5 +60,8 @@ async def test_a_secure_cluster_serves_who_has_the_secret_and_the_certificate(tm
         names = await again.says(r"name server +(\S+)")
         await again.says("(the one of the first start)")
         async with AdminClient(names, **right) as admin:
-            assert "orders" in await admin.topics.names()
+            # The name server is up before the broker has registered.
+            async with asyncio.timeout(30):
+                while "orders" not in await admin.topics.names():  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
         assert await again.stopped() == 0

@@ -21,7 +21,7 @@ from orbitmq.proxy.server import GrpcServer
 from orbitmq.testing import LocalCluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from orbitmq.broker import Broker
     from orbitmq.proxy.backend.base import Backend
@@ -185,7 +185,7 @@ async def served(
     settings: dict[str, str] | None = None,
     *,
     mode: str = LOCAL,
-    before_start: Callable[[GrpcServer, str], Awaitable[None]] | None = None,
+    before_start: Callable[[GrpcServer, str], None] | None = None,
     **config: Any,
 ) -> AsyncIterator[Served]:
     """A cluster of one broker, with a gRPC server on a free port."""
@@ -201,7 +201,7 @@ async def served(
 
         server = GrpcServer(GrpcConfig(grpc_server_port=0, **config), backend, clock=broker.clock)
         if before_start is not None:
-            await before_start(server, cluster.name_server)
+            before_start(server, cluster.name_server)
         await server.start()
         try:
             yield Served(broker, server, cluster)

@@ -6,12 +6,13 @@ import asyncio
 import json
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from cluster.grpc.grpc_harness import Stubs, consumer_settings, message, producer_settings, resource, served
-from orbitmq.cli.server.grpc_port import serve_admin
+from orbitmq.admin.grpc_service.service import AdminService
+from orbitmq.cli.server.admin_calls import CALLS, SERVICE, serve_admin
 from orbitmq.proxy.auth_hook import anonymous
 from orbitmq.proxy.proto import admin_pb2 as rpc
 from orbitmq.proxy.proto import definition_pb2 as pb
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import grpc.aio
 
     from cluster.grpc.grpc_harness import Served
+    from orbitmq.admin.client import AdminClient
 
 
 class Admin:
@@ -163,3 +165,8 @@ async def test_the_rest(client: Stubs, admin: Admin) -> None:
     stream, _ = await client.settle(producer_settings("orders"))
     assert (await admin("DeleteSubscription", rpc.DeleteSubscriptionRequest())).status.code == pb.NOT_IMPLEMENTED
     stream.cancel()
+
+
+def test_the_calls_of_the_lazy_service_are_those_of_the_service() -> None:
+    service = AdminService(cast("AdminClient", None), anonymous, "proxy", lambda: (0, 0, 0))
+    assert {f"/{SERVICE}/{name}" for name in CALLS} == set(service.methods)

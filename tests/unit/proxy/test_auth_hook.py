@@ -12,7 +12,7 @@ import pytest
 from orbitmq.auth.errors import AuthenticationError
 from orbitmq.auth.policies import Acl, Policy, PolicyEntry, PolicyType, User, UserType
 from orbitmq.auth.resources import Action, resource_of
-from orbitmq.proxy.auth_hook import authenticated, hook_of
+from orbitmq.proxy.auth_hook import authenticated, from_this_machine, hook_of
 from orbitmq.proxy.errors import StatusError
 from orbitmq.proxy.proto import definition_pb2 as pb
 from orbitmq.proxy.proto import service_pb2 as rpc
@@ -40,8 +40,8 @@ TABLE: Any = SimpleNamespace(
 )
 
 
-def signed(name: str, secret: str, at: datetime | None = None) -> dict[str, str]:
-    date = (at or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+def signed(name: str, secret: str, at: datetime | None = None, form: str = "%Y%m%dT%H%M%SZ") -> dict[str, str]:
+    date = (at or datetime.now(UTC)).strftime(form)
     signature = hmac.digest(secret.encode(), date.encode(), "sha1").hex().upper()
     text = f"MQv2-HMAC-SHA1 Credential={name}/region/Rocketmq, SignedHeaders=x-mq-date-time, Signature={signature}"
     return {"authorization": text, "x-mq-date-time": date}
@@ -68,6 +68,20 @@ def test_a_signed_date_names_the_user() -> None:
     assert authenticated(TABLE, signed("alice", "alices-secret", NOW), NOW).name == "alice"
 
 
+def test_dates_are_read_in_the_form_of_the_rust_client_too() -> None:
+    metadata = signed("alice", "alices-secret", form="%Y-%m-%dT%H:%M:%S.123456+00:00")
+    assert authenticated(TABLE, metadata, datetime.now(UTC)).name == "alice"
+
+
+def test_without_users_administration_comes_from_this_machine_or_listed_networks() -> None:
+    check_admin = from_this_machine("10.1.0.0/16")
+    for address in ("127.0.0.1:5", "[::1]:5", "10.1.2.3:5"):
+        assert check_admin("ResetGroupOffset", {}, None, address) == ""
+    with pytest.raises(StatusError, match="adminNetworks") as caught:
+        check_admin("ResetGroupOffset", {}, None, "10.2.0.1:5")
+    assert caught.value.code == pb.FORBIDDEN
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -78,8 +92,8 @@ def test_a_signed_date_names_the_user() -> None:
         {**signed("alice", "alices-secret", NOW), "x-mq-date-time": "20260102T030406Z"},
         {**signed("alice", "alices-secret", NOW), "x-mq-date-time": ""},
         {"authorization": "MQv2-HMAC-SHA1 Credential=alice, Signature=zz", "x-mq-date-time": "20260102T030405Z"},
-        signed("alice", "alices-secret", NOW - timedelta(minutes=16)),
-        signed("alice", "alices-secret", NOW + timedelta(minutes=16)),
+        signed("alice", "alices-secret", NOW - timedelta(hours=14, minutes=16)),
+        signed("alice", "alices-secret", NOW + timedelta(hours=14, minutes=16)),
     ],
 )
 def test_any_other_metadata_is_refused(metadata: dict[str, str]) -> None:

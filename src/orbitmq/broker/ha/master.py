@@ -78,7 +78,8 @@ class ReplicationMaster:
             raise ListenError(
                 f"cannot listen on {host}:{port} for slaves: {error.strerror or error}; set haListenPort"
             ) from error
-        log.info("ha: listening for slaves on %s:%d", host, self.port)
+        # As for the other ports, the commands print the addresses.
+        log.debug("ha: listening for slaves on %s:%d", host, self.port)
 
     async def stop(self) -> None:
         if self._timer is not None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING
 
 from orbitmq.cli.output import complain
 
 if TYPE_CHECKING:
     from orbitmq.broker import Broker
-    from orbitmq.proxy.auth_hook import Authenticate
     from orbitmq.proxy.server import GrpcServer
 
 
@@ -29,7 +27,8 @@ async def start_grpc(broker: Broker, port: int | None = None, *, default: int = 
     if not port:
         return None
     try:
-        from orbitmq.proxy.auth_hook import hook_of  # noqa: PLC0415
+        from orbitmq.cli.server.admin_calls import serve_admin  # noqa: PLC0415
+        from orbitmq.proxy.auth_hook import admin_hook_of, hook_of  # noqa: PLC0415
         from orbitmq.proxy.backend.local import LocalBackend  # noqa: PLC0415
         from orbitmq.proxy.server import GrpcServer  # noqa: PLC0415
     except ImportError as error:
@@ -47,7 +46,7 @@ async def start_grpc(broker: Broker, port: int | None = None, *, default: int = 
         tls=broker.settings.broker.server_tls,
     )
     if broker.settings.broker.namesrv_addr:
-        await serve_admin(server, broker.settings.broker.namesrv_addr, hook_of(broker.access))
+        serve_admin(server, broker.settings.broker.namesrv_addr, admin_hook_of(broker.access))
     try:
         await server.start()
     except ListenError as error:
@@ -56,13 +55,3 @@ async def start_grpc(broker: Broker, port: int | None = None, *, default: int = 
         complain(f"no port for gRPC clients: {error}")
         return None
     return server
-
-
-async def serve_admin(server: GrpcServer, name_servers: str, authenticate: Authenticate) -> None:
-    """Serve the Admin service, over these name servers, on the port of a server that has not started."""
-    from orbitmq.admin.client import AdminClient  # noqa: PLC0415 - nothing but this service needs it
-    from orbitmq.admin.grpc_service.service import AdminService  # noqa: PLC0415
-
-    admin = await AdminClient(name_servers).start()
-    server.on_stop.append(admin.close)
-    server.methods.update(AdminService(admin, authenticate, socket.gethostname(), server.counts).methods)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from orbitmq.cli.output import complain, plain_errors
 from orbitmq.cli.server.arguments import ServerParser, check_known, port
 from orbitmq.cli.server.gc_tuning import enable_gc_after_start
-from orbitmq.cli.server.grpc_port import serve_admin
 from orbitmq.cli.server.listen_address import LOOPBACK, reachable_from
 from orbitmq.cli.server.log_setup import set_up_server
 from orbitmq.cli.server.signals import stop_event
@@ -103,8 +102,9 @@ def _run(config: "GrpcConfig", cluster: "ClusterConfig") -> None:
 
 
 async def _serve(config: "GrpcConfig", cluster: "ClusterConfig") -> None:
+    from orbitmq.cli.server.admin_calls import serve_admin  # noqa: PLC0415
     from orbitmq.platform.clock import SYSTEM_CLOCK  # noqa: PLC0415
-    from orbitmq.proxy.auth_hook import anonymous  # noqa: PLC0415
+    from orbitmq.proxy.auth_hook import from_this_machine  # noqa: PLC0415
     from orbitmq.proxy.backend.cluster import ClusterBackend  # noqa: PLC0415
     from orbitmq.proxy.server import GrpcServer  # noqa: PLC0415
 
@@ -115,7 +115,7 @@ async def _serve(config: "GrpcConfig", cluster: "ClusterConfig") -> None:
         host=cluster.bind_address,
     )
     if cluster.credentials is None:
-        await serve_admin(server, cluster.namesrv_addr, anonymous)
+        serve_admin(server, cluster.namesrv_addr, from_this_machine())
     else:
         complain(
             "this proxy does not authenticate its clients: all of them act as the user of "
