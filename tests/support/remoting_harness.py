@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from orbitmq.platform.memory_budget import MemoryBudget
 from orbitmq.protocol.codes import ResponseCode, SerializeType
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.command.frame import FrameParser
@@ -101,7 +102,11 @@ def decoded(wire: bytes) -> list[Command]:
 async def serving(
     handlers: Mapping[int, Handler], limits: Limits | None = None, **options: Any
 ) -> AsyncIterator[RemotingServer]:
-    """A server on a free port of this machine, which leaves nothing behind."""
+    """A server on a free port of this machine, which leaves nothing behind.
+
+    Its memory budget is its own: connections of clusters that live in this process would count against its limits.
+    """
+    options.setdefault("budget", MemoryBudget())
     server = RemotingServer([Listener(handlers, 0, HOST)], limits=limits, **options)
     await server.start()
     try:

@@ -97,7 +97,7 @@ def test_permission_denied(verb: str, closed_store: str, nobody: None) -> None:
     [
         ("store", "frobnicate"),
         ("store", "dump"),
-        ("store", "dump", ".", "--from", "yesterday"),
+        ("store", "dump", ".", "--from", "sometime"),
         ("store", "dump", ".", "--limit", "0"),
         ("store", "dump", ".", "--body", "loud"),
         ("nothing",),

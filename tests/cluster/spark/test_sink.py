@@ -378,6 +378,7 @@ def test_connections_are_kept_for_the_next_task_but_not_any_number(cluster: Thre
     threads = [thread for thread in threading.enumerate() if thread.name == "orbitmq-client"]
     assert len(threads) == 1
     close_connections()
+    threads[0].join(30)
     assert not threads[0].is_alive()
 
 

@@ -226,8 +226,10 @@ class SlaveSync:
         if offsets is not None:
             await self._merge.adopt(offsets)
             self._offsets.persist()
-        await self._tables.deferred.schedule.follow(delays)
-        if timer is not None and self._tables.deferred.timer is not None:
+        # This slave may have begun to act as master while it waited: the services then go by what they deliver.
+        if not self._role.acts_as_master:
+            await self._tables.deferred.schedule.follow(delays)
+        if timer is not None and self._tables.deferred.timer is not None and not self._role.acts_as_master:
             self._tables.deferred.timer.follow(timer)
         await self._writer.saved(CONSUMER_OFFSETS)
 

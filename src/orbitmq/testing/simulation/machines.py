@@ -27,6 +27,9 @@ EPOCH_MS = 1_700_000_000_000
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 
+MEMORY_BYTES = 256 << 20
+"""Of each server. With the budget of the process, killed servers would count as its members."""
+
 STOP_SECONDS = 30.0
 """Patience with a server that is to stop."""
 
@@ -175,7 +178,7 @@ class NameServerMachine(Machine):
             config_store_path="/nameserver/namesrv.properties",
             admin_networks=ADMIN_NETWORKS,
         )
-        self.server = NameServer(config, disk=SwitchedDisk(self.disk))
+        self.server = NameServer(config, disk=SwitchedDisk(self.disk), memory=MemoryBudget(MEMORY_BYTES))
         await self.server.start()
 
     async def _stop(self) -> None:
@@ -219,7 +222,7 @@ class BrokerMachine(Machine):
             settings,
             disk=disk,
             clock=self.clock,
-            memory=MemoryBudget(256 << 20),
+            memory=MemoryBudget(MEMORY_BYTES),
             random_source=random.Random(self._random.getrandbits(32)),
         )
         await self.broker.start()
