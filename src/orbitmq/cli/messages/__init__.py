@@ -1,1 +1,1 @@
-"""The message commands: send, tail, find, trace."""
+"""The message commands: send, tail, consume, request, reply, find, trace."""

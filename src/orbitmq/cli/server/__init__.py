@@ -1,1 +1,1 @@
-"""The server commands: serve, broker, nameserver; signals, log output, garbage collection."""
+"""The server commands: serve, broker, nameserver, proxy; signals, log output, garbage collection."""

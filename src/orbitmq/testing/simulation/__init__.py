@@ -1,1 +1,1 @@
-"""Stand-ins for the world: a virtual disk with power cuts and faults, and clocks."""
+"""Simulated clusters: event loop, network, disks and clocks in memory, with faults from a seed."""
