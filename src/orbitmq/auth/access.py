@@ -18,6 +18,7 @@ from orbitmq.auth.store import UserTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from orbitmq.auth.credentials import Credentials
     from orbitmq.auth.requirements import Environment
     from orbitmq.auth.settings import AuthSettings
     from orbitmq.platform.disk import Disk
@@ -53,10 +54,21 @@ class AccessControl:
             )
 
     @property
+    def inner_credentials(self) -> Credentials | None:
+        """Those of the server itself."""
+        text = self.settings.inner_client_authentication_credentials
+        return credentials_of_json(text, "innerClientAuthenticationCredentials") if text else None
+
+    @property
     def signer(self) -> Signer | None:
         """Signs the requests of the server itself; None without inner credentials."""
-        text = self.settings.inner_client_authentication_credentials
-        return Signer(credentials_of_json(text, "innerClientAuthenticationCredentials")) if text else None
+        credentials = self.inner_credentials
+        return None if credentials is None else Signer(credentials)
+
+    def secret_of_super_user(self, name: str) -> bytes | None:
+        """The secret of an enabled super user; None for everybody else."""
+        user = None if self.table is None else self.table.users.get(name)
+        return user.secret if user is not None and user.is_super and user.is_enabled else None
 
     @property
     def allows_native(self) -> bool:

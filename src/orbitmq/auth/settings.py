@@ -106,6 +106,7 @@ AUTH_KEYS = frozenset(
         *("authenticationEnabled", "authorizationEnabled", "authenticationWhitelist", "authorizationWhitelist"),
         *("initAuthenticationUser", "innerClientAuthenticationCredentials", "migrateAuthFromV1Enabled"),
         *("authKeyFile", "adminNetworks", "auditLog", "auditLogBytes", "aclEnable"),
+        *("haAuthenticationEnabled", "haTlsEnable"),
     )
 )
 """The keys of access control. Nobody may change them over the network."""

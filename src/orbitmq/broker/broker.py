@@ -35,6 +35,7 @@ from orbitmq.broker.events.watch import EventWatch
 from orbitmq.broker.fast_path.dispatcher import FastPath
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.fast_path.pull import PullFastPath
+from orbitmq.broker.ha.handshake import MasterGate
 from orbitmq.broker.ha.master import ReplicationMaster
 from orbitmq.broker.ha.master_check import MasterCheck
 from orbitmq.broker.ha.peers import admission
@@ -90,6 +91,7 @@ from orbitmq.protocol.hosts import host_bytes
 from orbitmq.protocol.message.message_id import UniqueIdFactory
 from orbitmq.remoting import Listener, ListenError, RemotingServer
 from orbitmq.remoting.processor import run_in_background
+from orbitmq.remoting.tls.context import ServerCertificates
 from orbitmq.store import LocalDisk, MessageStore, StoreError, SystemClock
 from orbitmq.store.append.appender import REPLICA
 from orbitmq.store.background.service import StoreService
@@ -308,6 +310,13 @@ class Broker:
         self.service.retention.held_from = lambda: self.replication.oldest_needed
         archived.committed, archived.is_own = self.offsets.query, self.topics.is_system_topic
 
+    def _ha_gate(self) -> MasterGate:
+        config, access = self.settings.store, self.access
+        return MasterGate(
+            ServerCertificates(self._tls) if config.ha_tls_enable and not self.role.is_slave else None,
+            access.secret_of_super_user if config.ha_authentication_enabled else None,
+        )
+
     def _run_blocking(self, work: Callable[[], T]) -> Awaitable[T]:
         return self.service.run_blocking(work)
 
@@ -326,8 +335,9 @@ class Broker:
             route_epoch=self.route_epoch,
         )
         self.stats.on_refused = self.events.refused
-        admits = admission(store.config.ha_allowed_peers, has_users=self.access.table is not None)
-        self.replication = ReplicationMaster(config, store, self.service, self.journal, admits)
+        has_users = self.access.table is not None and not store.config.ha_authentication_enabled
+        admits = admission(store.config.ha_allowed_peers, has_users=has_users)
+        self.replication = ReplicationMaster(config, store, self.service, self.journal, admits, self._ha_gate())
         self.flush_waiters = FlushWaiters(
             self.service, store.config.sync_flush_timeout, self.stats.waits, self.replication
         )
@@ -382,6 +392,10 @@ class Broker:
                 self.registration.register_soon,
                 check,
             )
+            if store.config.ha_tls_enable:
+                self.slave.tls = config.client_tls
+            if store.config.ha_authentication_enabled:
+                self.slave.credentials = self.access.inner_credentials
         self.cold_pulls = ColdPulls(store.reader.cold, self._run_blocking)
         self.pulls = PullRequests(self.runtime, self.metadata, self.clients, self.cold_pulls)
         self.pop = PopService(self.runtime, self.metadata, self.clients, self.registration, self.timer)

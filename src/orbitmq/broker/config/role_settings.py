@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.ha.handshake import check_handshakes
 from orbitmq.broker.ha.peers import check_peers
 from orbitmq.platform.settings import ConfigError
 from orbitmq.protocol.errors import ProtocolError
@@ -35,6 +36,7 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
             "give 0, or brokerRole=SLAVE"
         )
     check_peers(store.ha_allowed_peers)
+    check_handshakes(broker, store)
     if store.ha_master_address:
         try:
             host_and_port(store.ha_master_address)

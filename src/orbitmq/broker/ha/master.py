@@ -11,6 +11,7 @@ import collections
 import logging
 from typing import TYPE_CHECKING, Any
 
+from orbitmq.broker.ha.handshake import MasterGate, PendingSlave
 from orbitmq.broker.ha.slave_connection import UNKNOWN, SlaveConnection
 from orbitmq.protocol.broker_events import EventKind
 from orbitmq.remoting import ListenError
@@ -49,8 +50,13 @@ class ReplicationMaster:
         service: StoreService,
         journal: EventJournal,
         admits: Callable[[str], str | None] | None = None,
+        gate: MasterGate | None = None,
     ) -> None:
-        """``admits`` gets the address of a peer and returns why it may not copy the log, None if it may."""
+        """``admits`` gets the address of a peer and returns why it may not copy the log, None if it may.
+
+        ``gate`` demands handshakes of those who are admitted.
+        """
+        self.gate = gate or MasterGate()
         self._config = config
         self.store = store
         self._service = service
@@ -73,7 +79,7 @@ class ReplicationMaster:
         """Listen for slaves. Raises ListenError."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: SlaveConnection(self), host, port)
+            self._server = await loop.create_server(self._accepted, host, port)
         except OSError as error:
             raise ListenError(
                 f"cannot listen on {host}:{port} for slaves: {error.strerror or error}; set haListenPort"
@@ -81,11 +87,16 @@ class ReplicationMaster:
         # As for the other ports, the commands print the addresses.
         log.debug("ha: listening for slaves on %s:%d", host, self.port)
 
+    def _accepted(self) -> asyncio.Protocol:
+        slave = SlaveConnection(self)
+        return slave if self.gate.is_open else PendingSlave(self.gate, slave)
+
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
             self._server.close()
+        self.gate.close()
         # The rest of the log that is written already, for a short time.
         for _ in range(100):
             if all(slave.acked >= self.store.log.committed or slave.next == UNKNOWN for slave in self.slaves):
@@ -151,11 +162,11 @@ class ReplicationMaster:
 
     # Slaves
 
-    def refusal_of(self, slave: SlaveConnection) -> str | None:
+    def refusal_of(self, address: str) -> str | None:
         limit = self.store.config.max_ha_connections
         if len(self.slaves) >= limit:
             return f"there are {limit} slaves already (maxHaConnections)"
-        return None if self._admits is None else self._admits(slave.address)
+        return None if self._admits is None else self._admits(address)
 
     def connected(self, slave: SlaveConnection) -> None:
         self.slaves.add(slave)
@@ -183,16 +194,16 @@ class ReplicationMaster:
             self._journal.record(EventKind.SLAVE_LOST, slave.address, f"{behind} bytes behind: {why}")
         self._count_in_sync()
 
-    def report_refusal(self, slave: SlaveConnection, reason: str) -> None:
+    def report_refusal(self, address: str, reason: str) -> None:
         """Log why a slave was disconnected, once per host and reason: slaves try again every few seconds."""
-        host = _host(slave.address)
+        host = _host(address)
         if self._reported.get(host) == reason:
             return
         if len(self._reported) >= MAX_REPORTED:
             self._reported.clear()
         self._reported[host] = reason
-        log.error("ha: refused slave %s: %s", slave.address, reason)
-        self._journal.record(EventKind.SLAVE_REFUSED, slave.address, reason)
+        log.error("ha: refused slave %s: %s", address, reason)
+        self._journal.record(EventKind.SLAVE_REFUSED, address, reason)
 
     def _count_in_sync(self) -> None:
         count = self.acks.in_sync(self.store.log.committed)

@@ -1,7 +1,7 @@
-"""HA peers: who may copy the log. The HA connection has no handshake, so only the address of a peer can decide.
+"""HA peers: which addresses may copy the log. RocketMQ's HA connection has no handshake that could decide it.
 
-With authentication a stranger must not read by the HA port what the main port refuses, so only this machine
-and what ``haAllowedPeers`` names are admitted there.
+With authentication, and unless peers prove who they are (``haAuthenticationEnabled``), a stranger must not read by
+the HA port what the main port refuses, so only this machine and what ``haAllowedPeers`` names are admitted there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def check_peers(text: str) -> None:
 
 
 def admission(text: str, *, has_users: bool) -> Callable[[str], str | None]:
-    """A function that returns why a peer at ``host:port`` may not copy the log; None if it may."""
+    """A function that returns why a peer at ``host:port`` may not copy the log; None if it may.
+
+    ``has_users``: clients are authenticated, and peers are not.
+    """
     networks = read_networks(text)
     if has_users:
         networks = (*LOOPBACK, *networks)
@@ -35,6 +38,6 @@ def admission(text: str, *, has_users: bool) -> Callable[[str], str | None]:
         host = address.rpartition(":")[0].strip("[]")
         if not networks or is_trusted(host, networks):
             return None
-        return f"{host} is not in haAllowedPeers, and the HA connection has no authentication"
+        return f"{host} is not in haAllowedPeers, and does not prove who it is (haAuthenticationEnabled)"
 
     return refusal_of

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, cast
 
+from orbitmq.broker.ha.handshake import connect_to_master
 from orbitmq.protocol.broker_events import EventKind
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.remoting.addresses import host_and_port
@@ -23,9 +24,11 @@ from orbitmq.store.replication.slave_log import SlaveLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orbitmq.auth.credentials import Credentials
     from orbitmq.broker.events.journal import EventJournal
     from orbitmq.broker.ha.master_check import MasterCheck
     from orbitmq.broker.ha.role import ReplicaRole
+    from orbitmq.remoting import ClientTls
     from orbitmq.store.background.service import StoreService
 
 log = logging.getLogger("orbitmq.broker")
@@ -33,8 +36,6 @@ log = logging.getLogger("orbitmq.broker")
 FIRST_PAUSE = 0.2
 MAX_PAUSE = 5.0
 """Backoff in seconds between attempts to connect. RocketMQ always waits 5 s."""
-
-CONNECT_SECONDS = 5.0
 
 DISPATCH_SECONDS = 0.002
 """Delay between the arrival of records and their dispatch to queues."""
@@ -61,6 +62,9 @@ class ReplicationSlave:
         check: MasterCheck | None = None,
     ) -> None:
         """``search`` makes name servers answer with the address of the master. ``check`` compares the logs."""
+        self.tls: ClientTls | None = None
+        self.credentials: Credentials | None = None
+        """For the handshakes of the HA connection; None for RocketMQ's, which has none."""
         self._role = role
         self.service = service
         self.store = service.store
@@ -130,9 +134,12 @@ class ReplicationSlave:
             # The first report must be the end of the log, and counts as acknowledgement.
             await self.service.flushed(self.store.log.end)
         host, port = host_and_port(address)
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_SECONDS):
-            _, connection = await loop.create_connection(lambda: MasterConnection(self, address), host, port)
+        connection = cast(
+            "MasterConnection",
+            await connect_to_master(
+                lambda: MasterConnection(self, address), host, port, tls=self.tls, credentials=self.credentials
+            ),
+        )
         self.connection = connection
         try:
             reason = await connection.closed

@@ -60,7 +60,7 @@ class SlaveConnection(asyncio.Protocol):
         now = self._master.now()
         self.last_read = self._last_write = now
         self.flow = FlowLimit(self._config, now)
-        refusal = self._master.refusal_of(self)
+        refusal = self._master.refusal_of(self.address)
         if refusal is not None:
             self.close(refusal)
             return
@@ -75,8 +75,16 @@ class SlaveConnection(asyncio.Protocol):
 
     def close(self, reason: str) -> None:
         """Close the connection for a reason that the operator has to see."""
-        self._master.report_refusal(self, reason)
+        self._master.report_refusal(self.address, reason)
         self.abort()
+
+    def refusal_at(self, address: str) -> str | None:
+        """Why a peer may not copy the log, before a handshake."""
+        return self._master.refusal_of(address)
+
+    def refuse(self, address: str, reason: str) -> None:
+        """Report that a handshake with a peer failed."""
+        self._master.report_refusal(address, reason)
 
     def abort(self) -> None:
         if self._transport is not None:

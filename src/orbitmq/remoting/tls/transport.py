@@ -140,6 +140,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     # Transport of the connection
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast("asyncio.Protocol", protocol)
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if data and not self._transport.is_closing():
             self._tls.write(data)

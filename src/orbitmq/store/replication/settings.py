@@ -49,6 +49,11 @@ class ReplicationSettings(IgnoredStoreSettings):
     ha_allowed_peers: str = setting("", optional=True)
     """Not RocketMQ's: addresses or CIDR blocks, separated by commas, from which the log may be copied. Empty:
     everywhere, and only this machine if the broker authenticates its clients."""
+    ha_authentication_enabled: bool = setting(False, optional=True)
+    """Not RocketMQ's: slave and master prove to each other that they know the secret of a super user of the master,
+    the slave that of ``innerClientAuthenticationCredentials``, before a byte of the log is sent."""
+    ha_tls_enable: bool = setting(False, optional=True)
+    """Not RocketMQ's: the HA connection is encrypted, with the certificates of the other connections."""
     slave_timeout: int = 3000
     """A send that waits longer for slaves is answered with FLUSH_SLAVE_TIMEOUT."""
     total_replicas: int = 1
