@@ -144,6 +144,10 @@ class Agent:
         """End it as a crash does."""
         self._process.kill()
 
+    def halt(self, is_halted: bool) -> None:
+        """Let it stand still, or go on."""
+        self._process.halt(is_halted)
+
     def __enter__(self) -> Self:
         return self
 

@@ -157,6 +157,10 @@ class JavaClient:
     def kill(self) -> None:
         self._process.kill()
 
+    def halt(self, is_halted: bool) -> None:
+        """Let it stand still, or go on."""
+        self._process.halt(is_halted)
+
     def __enter__(self) -> Self:
         return self
 

@@ -113,6 +113,10 @@ class PeerProcess:
                     pipe.close()
         RUNNING.discard(self)
 
+    def halt(self, is_halted: bool) -> None:
+        """Let it stand still (SIGSTOP), or go on (SIGCONT)."""
+        self._signal(signal.SIGSTOP if is_halted else signal.SIGCONT)
+
     def quote(self, lines: int = 40) -> str:
         """The last lines it logged."""
         logged = self._log.read_text("utf-8", "replace").splitlines()

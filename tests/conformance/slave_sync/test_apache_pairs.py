@@ -1,152 +1,52 @@
-"""Pairs of Apache's brokers and ours: tables, consumer offsets, and a Java consumer that goes on at our slave.
-
-``broker-a`` has Apache's master and our slave, ``broker-o`` our master and Apache's slave.
-"""
+"""Pairs of Apache's brokers and ours: tables, consumer offsets, and consumers that go on at the slaves."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
-import sys
-from typing import TYPE_CHECKING, Self
+import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.java.java_harness import PATIENCE, eventually
-from conformance.servers.processes import CLUSTER
+import orbitmq
+from conformance.java.java_harness import eventually
+from conformance.slave_sync.mixed_pairs import (
+    COUNT,
+    FAIL_OVER_GROUPS,
+    FAIL_OVER_TOPIC,
+    GROUP,
+    TOPIC,
+    Pairs,
+    running_pairs,
+    send,
+    stored,
+)
 from orbitmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigAndMappingSerializeWrapper,
 )
-from peers.apache import ApacheBroker, free_broker_port
+from peers import cpp_client, go_client
+from peers.cpp_client import CppClient
 from peers.frames import ask
+from peers.go_client import GoClient
 from peers.java_client import NEW, JavaClient
-from peers.java_consumers import JavaPushConsumer
-from peers.ports import free_port, is_listening
-from peers.process import PeerProcess
+from peers.java_consumers import BROADCASTING, JavaPushConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-SEND, PULL, QUERY_OFFSET, UPDATE_OFFSET = 10, 11, 14, 15
-CREATE_TOPIC, TOPICS, MAX_OFFSET, OFFSETS, CREATE_GROUP, GROUPS = 17, 21, 30, 43, 200, 201
+TOPICS, OFFSETS, GROUPS = 21, 43, 201
 
-TOPIC, GROUP, COUNT, QUEUES = "orders", "readers", 20, 4
 SLOW = 150
 """Seconds: Apache's slave copies tables a minute after its start, and once in a minute from then on."""
-
-SIZES = {"mappedFileSizeCommitLog": str(4 << 20), "maxHashSlotNum": "1000", "maxIndexNum": "4000"}
-
-
-class OurBroker:
-    """``orbitmq broker``, listening when made."""
-
-    def __init__(self, name: str, *, home: Path, nameserver: str, **settings: object) -> None:
-        port = free_broker_port()
-        self.address = f"127.0.0.1:{port}"
-        home.mkdir()
-        texts = {
-            "brokerName": name,
-            "brokerClusterName": CLUSTER,
-            "brokerIP1": "127.0.0.1",
-            "brokerIP2": "127.0.0.1",
-            "listenPort": port,
-            "storePathRootDir": home / "store",
-            **SIZES,
-            **settings,
-        }
-        conf = home / "broker.conf"
-        conf.write_text("".join(f"{key}={value}\n" for key, value in texts.items()), "utf-8")
-        command = [sys.executable, "-m", "orbitmq", "broker", "-n", nameserver, "-c", str(conf)]
-        self._process = PeerProcess(f"OrbitMQ {name}", command, home=home, environment={})
-        self._process.wait_until(lambda: is_listening(self.address), what="listening", seconds=PATIENCE)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-
-
-@dataclasses.dataclass(slots=True)
-class Pairs:
-    nameserver: str
-    apache_master: ApacheBroker
-    our_slave: OurBroker
-    our_master: OurBroker
-    apache_slave: ApacheBroker
-    restart_master: Callable[[], ApacheBroker]
 
 
 @pytest.fixture(scope="module")
 def pairs(apache: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
-    home = tmp_path_factory.mktemp("pairs")
-    port = free_port()
-    nameserver = f"127.0.0.1:{port}"
-    command = [sys.executable, "-m", "orbitmq", "nameserver", "--host", "127.0.0.1", "--port", str(port)]
-    servers = PeerProcess("OrbitMQ name server", command, home=home, environment={"HOME": str(home)})
-    with contextlib.ExitStack() as ends:
-        ends.callback(servers.kill)
-        servers.wait_until(lambda: is_listening(nameserver), what="listening", seconds=PATIENCE)
-        our_master = ends.enter_context(OurBroker("broker-o", home=home / "our-master", nameserver=nameserver))
-        prepare(our_master.address)
-        slave = {"brokerName": "broker-o", "brokerRole": "SLAVE", "brokerId": "1", **SIZES}
-        apache_slave = ends.enter_context(
-            ApacheBroker(home / "apache-slave", slave, home=home / "apache-slave-home", nameserver=nameserver)
-        )
-        master = {"brokerName": "broker-a", "listenPort": str(free_broker_port()), **SIZES}
-
-        def start_master() -> ApacheBroker:
-            return ends.enter_context(
-                ApacheBroker(
-                    home / "apache-master", master, home=home / "apache-master-home", nameserver=nameserver
-                )
-            )
-
-        apache_master = start_master()
-        our_slave = ends.enter_context(
-            OurBroker(
-                "broker-a",
-                home=home / "our-slave",
-                nameserver=nameserver,
-                brokerRole="SLAVE",
-                brokerId=1,
-                slaveReadEnable="true",
-            )
-        )
-        prepare(apache_master.address)
-        yield Pairs(nameserver, apache_master, our_slave, our_master, apache_slave, start_master)
-
-
-def prepare(master: str) -> None:
-    """A topic with messages and a group that has consumed some of them."""
-    topic = {
-        "topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6,
-        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
-    }  # fmt: skip
-    assert ask(master, CREATE_TOPIC, texts(topic)).code == 0
-    group = json.dumps({"groupName": GROUP, "retryMaxTimes": 3}).encode()
-    assert ask(master, CREATE_GROUP, body=group).code == 0
-    for number in range(COUNT):
-        message = {
-            "producerGroup": "p", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": QUEUES,
-            "queueId": number % QUEUES, "sysFlag": 0, "bornTimestamp": 1, "flag": 0, "properties": "",
-        }  # fmt: skip
-        assert ask(master, SEND, texts(message), b"%d" % number).code == 0
-    pull = {
-        "consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 4,
-        "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0, "expressionType": "TAG",
-    }  # fmt: skip
-    assert ask(master, PULL, texts(pull)).code == 0
-    offset = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": 1}
-    assert ask(master, UPDATE_OFFSET, texts(offset)).code == 0
-
-
-def texts(fields: dict[str, object]) -> dict[str, str]:
-    return {name: str(value) for name, value in fields.items()}
+    with running_pairs(tmp_path_factory.mktemp("pairs")) as running:
+        yield running
 
 
 def follows(slave: str, master: str) -> bool:
@@ -172,13 +72,6 @@ def groups_of(broker: str) -> SubscriptionGroupWrapper:
 def offsets_of(broker: str) -> dict[int, int]:
     table = ConsumerOffsetSerializeWrapper.decode(ask(broker, OFFSETS).body).offset_table
     return table.get(f"{TOPIC}@{GROUP}", {})
-
-
-def stored(broker: str) -> int:
-    return sum(
-        int(ask(broker, MAX_OFFSET, {"topic": TOPIC, "queueId": str(queue)}).fields["offset"])
-        for queue in range(QUEUES)
-    )
 
 
 def test_our_slave_follows_the_tables_of_apaches_master(pairs: Pairs) -> None:
@@ -209,3 +102,97 @@ def test_a_java_consumer_goes_on_at_our_slave_and_apaches_master_gets_its_offset
     pairs.apache_master = pairs.restart_master()
     eventually(lambda: sum(offsets_of(pairs.apache_master.address).values()) == COUNT)
     assert sum(offsets_of(slave).values()) == COUNT
+
+
+def is_ready(slave: str) -> bool:
+    """Whether a slave has the topic and the groups of the consumers."""
+    groups = groups_of(slave).subscription_group_table
+    return FAIL_OVER_TOPIC in topics_of(slave).topic_config_table and groups.keys() >= set(
+        FAIL_OVER_GROUPS.values()
+    )
+
+
+class Consumers:
+    """Running consumers of all clients, by name, and the bodies that each was given so far."""
+
+    def __init__(self, ends: contextlib.ExitStack, nameserver: str, home: Path) -> None:
+        self.received: dict[str, set[str]] = {}
+        self._probes: dict[str, Callable[[], set[str]]] = {}
+        self._halts: list[Callable[[bool], None]] = []
+        jvm = ends.enter_context(JavaClient(NEW, home=home / "java", nameserver=nameserver))
+        self._halts.append(jvm.halt)
+        for name, model in (("java", "CLUSTERING"), ("broadcast", BROADCASTING)):
+            consumer = JavaPushConsumer(jvm, FAIL_OVER_GROUPS[name], FAIL_OVER_TOPIC, model=model)
+            self._probes[name] = lambda consumer=consumer: {str(text) for text in consumer.texts()}  # type: ignore[misc]
+        for name, client, reason in (
+            ("go", GoClient, go_client.available()),
+            ("python", CppClient, cpp_client.available()),
+        ):
+            if reason is None:
+                agent = ends.enter_context(client(home=home / name, nameserver=nameserver))
+                agent.consumer(name, FAIL_OVER_TOPIC, group=FAIL_OVER_GROUPS[name])
+                self._halts.append(agent.halt)
+                self._probes[name] = lambda agent=agent, name=name: {  # type: ignore[misc]
+                    message.body.decode() for message in agent.take(name, 1000, seconds=0.1)
+                }
+        self._add_ours(ends, nameserver)
+
+    def _add_ours(self, ends: contextlib.ExitStack, nameserver: str) -> None:
+        received: set[str] = set()
+        lock = threading.Lock()
+        consumer = orbitmq.Consumer(
+            nameserver,
+            group=FAIL_OVER_GROUPS["sdk"],
+            consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+            poll_name_server_interval=5.0,
+        )
+
+        @consumer.on(FAIL_OVER_TOPIC)
+        def handle(message: orbitmq.ReceivedMessage) -> None:
+            with lock:
+                received.add(message.body.decode())
+
+        def seen() -> set[str]:
+            with lock:
+                return set(received)
+
+        ends.enter_context(consumer)
+        self._probes["sdk"] = seen
+        self._halts.append(lambda is_halted: consumer.pause() if is_halted else consumer.resume())
+
+    def halt(self, is_halted: bool) -> None:
+        for halt in self._halts:
+            halt(is_halted)
+
+    def missing(self, wanted: set[str]) -> dict[str, set[str]]:
+        """What each of them has not got yet."""
+        for name, probe in self._probes.items():
+            self.received.setdefault(name, set()).update(probe())
+        return {name: wanted - seen for name, seen in self.received.items() if wanted - seen}
+
+
+def test_running_consumers_of_every_client_go_on_at_the_slaves_of_both_kinds(pairs: Pairs, tmp_path: Path) -> None:
+    """Both masters are killed while the consumers stand still with most of the messages before them."""
+    ways = {
+        "apache": (pairs.apache_master.address, pairs.our_slave.address),
+        "ours": (pairs.our_master.address, pairs.apache_slave.address),
+    }
+    eventually(lambda: all(is_ready(slave) for _, slave in ways.values()), seconds=SLOW)
+    early = {name: [f"{name} early {number}" for number in range(COUNT)] for name in ways}
+    late = {name: [f"{name} late {number}" for number in range(5 * COUNT)] for name in ways}
+    with contextlib.ExitStack() as ends:
+        consumers = Consumers(ends, pairs.nameserver, tmp_path)
+        for name, (master, _) in ways.items():
+            send(master, FAIL_OVER_TOPIC, map(str.encode, early[name]))
+        wanted = {text for texts in early.values() for text in texts}
+        eventually(lambda: not consumers.missing(wanted))
+        # A pull that is held brings the first of these at most: the others are still to be pulled.
+        consumers.halt(True)
+        for name, (master, slave) in ways.items():
+            send(master, FAIL_OVER_TOPIC, map(str.encode, late[name]))
+            eventually(lambda slave=slave: stored(slave, FAIL_OVER_TOPIC) == 6 * COUNT)  # type: ignore[misc]
+        pairs.apache_master.kill()
+        pairs.our_master.kill()
+        consumers.halt(False)
+        wanted |= {text for texts in late.values() for text in texts}
+        eventually(lambda: consumers.missing(wanted), is_enough=lambda missing: not missing, seconds=120)
