@@ -28,6 +28,7 @@ from orbitmq.broker.config.role_settings import warn_of_role
 from orbitmq.broker.deferred.target_queue import TargetQueues
 from orbitmq.broker.escape.bridge import EscapeBridge
 from orbitmq.broker.escape.pre_online import PreOnline
+from orbitmq.broker.escape.revive import EscapeRevive
 from orbitmq.broker.escape.services import EscapeServices
 from orbitmq.broker.events.admin import EventRequests
 from orbitmq.broker.events.journal import EventJournal
@@ -404,7 +405,7 @@ class Broker:
         self.deferred = DeferredServices(self.schedule, self.timer, self.transactions)
         self.acting = ActingMaster(self.runtime, self.registration.ask)
         self.escape = EscapeServices(self.runtime, self.deferred, self.acting, self.bridge)
-        self.pre_online = PreOnline(self.runtime, self.metadata, self.deferred, self.settings.ha_address)
+        self._build_pre_online()
         self.acting.on_change += [self.route_epoch.advance, self.pulls.held.answer_all]
         self.cluster_copy = ClusterCopy(self.runtime, self.metadata, self.pop.assignments)
         for caller in (self.pre_online, self.cluster_copy, self.bridge):
@@ -425,6 +426,12 @@ class Broker:
         self.runtime_info.of_replicas = self.ha_status.figures
         if config.metrics_exporter is not MetricsExporterType.DISABLE:
             self.metrics = MetricsService(config, self._metrics_sources())
+
+    def _build_pre_online(self) -> None:
+        self.pre_online = PreOnline(self.runtime, self.metadata, self.deferred, self.settings.ha_address)
+        self.pre_online.checkpoints = self.pop.checkpoints
+        if self.bridge is not None and self.timer is not None:
+            self.bridge.revive = EscapeRevive(self.runtime, self.metadata, self.pop, self.timer, self.bridge)
 
     def _metrics_sources(self) -> MetricsSources:
         return MetricsSources(

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from orbitmq.broker.broker import VIP_DISTANCE, Broker
 from orbitmq.broker.config.loader import load_settings
@@ -121,7 +121,7 @@ class BrokerPeer(RawPeer):
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def of(cls, broker: Broker, *, vip: bool = False) -> AsyncIterator[BrokerPeer]:
+    async def of(cls, broker: Broker, *, vip: bool = False) -> AsyncIterator[Self]:
         """A peer, which leaves at the end."""
         peer = await cls.to(broker, vip=vip)
         try:
@@ -130,7 +130,7 @@ class BrokerPeer(RawPeer):
             await peer.leave()
 
     @classmethod
-    async def to(cls, broker: Broker, *, vip: bool = False) -> BrokerPeer:
+    async def to(cls, broker: Broker, *, vip: bool = False) -> Self:
         """A peer, which the test has to close."""
         port = broker.vip_port if vip else broker.port
         return cls(*await asyncio.open_connection(HOST, port, limit=1 << 26))

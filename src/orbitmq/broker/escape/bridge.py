@@ -21,7 +21,9 @@ from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.java import decode_utf8
 from orbitmq.protocol.message import property_names as names
 from orbitmq.protocol.message.flags import PERM_WRITE
-from orbitmq.protocol.message.properties import without
+from orbitmq.protocol.message.pop_receipt import normal_topic
+from orbitmq.protocol.message.properties import find, without
+from orbitmq.protocol.names import RETRY_PREFIX, REVIVE_TOPIC_PREFIX
 from orbitmq.remoting import RemotingClient, RemotingError
 from orbitmq.store import AppendRefusedError, PutStatus, StoreError
 from orbitmq.store.append.appender import Appended
@@ -30,6 +32,7 @@ from orbitmq.store.append.bulk_appender import Bulk, Share
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from orbitmq.broker.escape.revive import EscapeRevive
     from orbitmq.broker.runtime import BrokerRuntime
     from orbitmq.remoting import ClientTls
     from orbitmq.remoting.endpoint import RequestSigner
@@ -65,6 +68,8 @@ _DEFERRALS = tuple(
     )
 )
 """Properties that would defer the message once more where it arrives."""
+_ORIGIN_GROUP = names.ORIGIN_GROUP.encode()
+_RETRY_TOPIC = names.RETRY_TOPIC.encode()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,6 +101,8 @@ class EscapeBridge:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_open = False
         self._dropped = 0
+        self.revive: EscapeRevive | None = None
+        """Where check points and acknowledgements of POP go; None without POP."""
         self.escaped = 0
         """Messages that other masters have stored."""
 
@@ -127,6 +134,9 @@ class EscapeBridge:
         """Accept no more, and drop what no master has taken: its progress was not persisted."""
         self._is_open = False
         self._dropped += len(self._outbox) + self._sending
+        if self.revive is not None:
+            self._dropped += self.revive.waiting
+            self.revive.drop()
         self._outbox.clear()
         self._wanted.set()
         self._settle()
@@ -135,6 +145,8 @@ class EscapeBridge:
 
     def append(self, message: StoredMessage, *, is_stored: bool = False) -> Appended:  # noqa: ARG002  # as the store
         """Put a message into the outbox. Raises AppendRefusedError if that is full."""
+        if self._is_open and self.revive is not None and message.topic.startswith(REVIVE_TOPIC_PREFIX):
+            return Appended(-1, self.revive.take(message), -1, self._runtime.clock.now_ms())
         size = len(message.body) + len(message.properties)
         if not self._is_open or len(self._outbox) + self._sending >= MAX_MESSAGES or self._bytes + size > MAX_BYTES:
             raise AppendRefusedError(
@@ -160,8 +172,17 @@ class EscapeBridge:
         return Bulk(len(shares), shares)
 
     async def drained(self) -> None:
-        """Wait until all that was put into the outbox is stored by other masters. Raises StoreError."""
+        """Wait until all that was put in is stored by other masters, or decided about. Raises StoreError."""
         count = self._dropped
+        if self.revive is not None:
+            await self.revive.settled()
+        await self._sent(count)
+
+    async def sent(self) -> None:
+        """Wait until the outbox was empty. Raises StoreError."""
+        await self._sent(self._dropped)
+
+    async def _sent(self, count: int) -> None:
         await self._empty.wait()
         if self._dropped != count:
             raise StoreError("messages of this acting slave were left to its master")
@@ -190,7 +211,7 @@ class EscapeBridge:
         """Send a message to one of the masters; False if it has to be retried."""
         problem = f"no other master has queues of topic {message.topic}"
         try:
-            for target in await self._targets(message.topic):
+            for target in await self._targets_of(message):
                 answer = await self._send(message, target)
                 if answer.code in _STORED:
                     self.escaped += 1
@@ -211,6 +232,18 @@ class EscapeBridge:
             RemotingError(problem),
         )
         return False
+
+    async def _targets_of(self, message: StoredMessage) -> list[_Target]:
+        """The masters for a message; for a retry topic that none of them has yet those that have its topic."""
+        targets = await self._targets(message.topic)
+        if targets or not message.topic.startswith(RETRY_PREFIX):
+            return targets
+        group = find(message.properties, _ORIGIN_GROUP)
+        origin = decode_utf8(find(message.properties, _RETRY_TOPIC) or b"")
+        if group is not None:
+            origin = normal_topic(message.topic, decode_utf8(group))
+        # A new retry topic has one queue.
+        return [dataclasses.replace(target, queues=1) for target in await self._targets(origin)] if origin else []
 
     async def _targets(self, topic: str) -> list[_Target]:
         """Other masters of the cluster with the topic, in random order."""

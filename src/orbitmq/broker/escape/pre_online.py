@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.slave_sync.master_client import MasterClient, MasterRefusedError
 from orbitmq.broker.time_slices import in_slices
-from orbitmq.protocol.bodies import GetBrokerMemberGroupResponseBody
+from orbitmq.protocol.bodies import Body, GetBrokerMemberGroupResponseBody, PopCheckPoint
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
-from orbitmq.protocol.names import GROUPS_OF_SERVICES
+from orbitmq.protocol.names import TRANSACTION_GROUP
 from orbitmq.remoting import RemotingClient, RemotingError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orbitmq.broker.pop.checkpoint import CheckpointWriter
     from orbitmq.broker.runtime import BrokerRuntime, DeferredServices, Metadata
     from orbitmq.remoting import ClientTls
     from orbitmq.remoting.endpoint import RequestSigner
@@ -31,6 +34,23 @@ MASTER_ID = 0
 ASK_SECONDS = 5.0
 TOTAL_SECONDS = 15.0
 """The start of a master waits at most so long."""
+
+HANDS_OVER = "orbitmqPopCheckPoints"
+"""A field of EXCHANGE_BROKER_HA_INFO: the master takes UndecidedPops. Not RocketMQ's."""
+
+
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
+class UndecidedPops(Body):
+    """Check points whose acknowledgements come due at the master. Not RocketMQ's."""
+
+    queues: tuple[int, ...] = ()
+    """Their revive queues."""
+    points: tuple[PopCheckPoint, ...] = ()
+
+    @classmethod
+    def of(cls, undecided: Iterable[tuple[int, PopCheckPoint]]) -> UndecidedPops:
+        some = list(undecided)
+        return cls(tuple(queue_id for queue_id, _ in some), tuple(point for _, point in some))
 
 
 class PreOnline:
@@ -45,6 +65,8 @@ class PreOnline:
         self._offsets = metadata.offsets
         self._deferred = deferred
         self._ha_address = ha_address
+        self.checkpoints: CheckpointWriter | None = None
+        """Where check points go that the slave could not decide about; None without POP."""
         self.signer: RequestSigner | None = None
         self.tls: ClientTls | None = None
 
@@ -89,10 +111,16 @@ class PreOnline:
     async def _take_over(self, client: RemotingClient, address: str) -> None:
         own = self._config.broker_address
         fields = {"masterHaAddress": self._ha_address, "masterFlushOffset": "0", "masterAddress": own}
+        if self.checkpoints is not None:
+            fields[HANDS_OVER] = "true"
         command = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=fields)
         answer = await client.call(address, command, ASK_SECONDS)
         if answer.code != ResponseCode.SUCCESS:
             raise MasterRefusedError(f"slave {address} answered with code {answer.code}: {answer.remark}")
+        if answer.body and self.checkpoints is not None:
+            undecided = UndecidedPops.decode(answer.body)
+            for queue_id, point in zip(undecided.queues, undecided.points, strict=False):
+                self.checkpoints.check_point(point, queue_id)
         slave = MasterClient(address, client)
         table, _ = await slave.consumer_offsets()
         async for key, queues in in_slices(table.offset_table.items()):
@@ -101,7 +129,7 @@ class PreOnline:
                 # Of messages that this log lost, it will number others again.
                 is_known = offset <= self._store.max_offset(topic, queue_id)
                 is_ahead = is_known and offset > self._offsets.query(group, topic, queue_id)
-                if is_ahead and group not in GROUPS_OF_SERVICES:
+                if is_ahead and group != TRANSACTION_GROUP:
                     self._offsets.commit(group, topic, queue_id, offset)
         delays = await slave.delay_offsets()
         schedule, timer = self._deferred.schedule, self._deferred.timer

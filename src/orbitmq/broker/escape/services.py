@@ -1,4 +1,4 @@
-"""Services of an acting slave: begins and ends its delivery of delayed messages and timers.
+"""Services of an acting slave: begins and ends its delivery of delayed messages, timers and POP retries.
 
 It ends before the master takes over. What other masters have stored is then counted in the progress that the master
 fetches, and nothing else is, so that the master delivers the rest.
@@ -10,11 +10,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.escape.pre_online import HANDS_OVER, UndecidedPops
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.remoting.processor import fields_of, handler_of
 
 if TYPE_CHECKING:
     from orbitmq.broker.escape.bridge import EscapeBridge
+    from orbitmq.broker.escape.revive import Undecided
     from orbitmq.broker.runtime import BrokerRuntime, DeferredServices
     from orbitmq.broker.slave_sync.acting import ActingMaster
     from orbitmq.protocol.command.command import Command
@@ -40,7 +42,7 @@ class EscapeServices:
         self._acting = acting
         self._bridge = bridge
         self._is_running = False
-        self._ending: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[Undecided] | None = None
         self._lock = asyncio.Lock()
         acting.on_change.append(self._changed)
 
@@ -53,9 +55,13 @@ class EscapeServices:
         fields = fields_of(request)
         if self._role.is_slave and fields["masterHaAddress"]:
             self._acting.give_way(YIELD_SECONDS)
-            await self.end()
+            hands_over = request.ext_fields.get(HANDS_OVER) == "true"
+            # Before the task that has just been created: that one hands nothing over.
+            undecided = await self.end(hands_over=hands_over)
             # Its tables are followed once it is registered: until then it fetches what this slave has.
             self._role.found_master("", fields["masterHaAddress"])
+            if hands_over:
+                return request.response(ResponseCode.SUCCESS, body=UndecidedPops.of(undecided).encode())
         return request.response(ResponseCode.SUCCESS)
 
     def start(self) -> None:
@@ -78,31 +84,42 @@ class EscapeServices:
             return
         self._is_running = True
         self._bridge.open()
-        log.info("escape: delayed messages and timers are delivered to other masters")
+        log.info("escape: delayed messages, timers and POP retries are delivered to other masters")
+        if self._bridge.revive is not None:
+            self._bridge.revive.begin()
         self._deferred.schedule.start()
         if self._deferred.timer is not None:
             self._deferred.timer.start()
 
-    async def end(self) -> None:
-        """End delivery, and count only what other masters have stored."""
+    async def end(self, *, hands_over: bool = False) -> Undecided:
+        """End delivery, and count only what other masters have stored.
+
+        With ``hands_over``, returns check points of POP that the master has to decide about.
+        """
         if self._bridge is not None:
             async with self._lock:
                 if self._is_running:
-                    await self._end(self._bridge)
+                    return await self._end(self._bridge, hands_over=hands_over)
+        return []
 
-    async def _end(self, bridge: EscapeBridge) -> None:
+    async def _end(self, bridge: EscapeBridge, *, hands_over: bool) -> Undecided:
         self._is_running = False
         schedule, timer = self._deferred.schedule, self._deferred.timer
         schedule.pause()
         if timer is not None:
             timer.pause()
+        undecided: Undecided = []
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
+                if bridge.revive is not None and timer is not None:
+                    undecided = await bridge.revive.finish(timer.read_time_ms, hands_over=hands_over)
                 await bridge.drained()
         except TimeoutError:
             log.warning("escape: messages that no other master took are left to the master")
+            undecided = []
             schedule.roll_back()
             if timer is not None:
                 timer.roll_back()
         bridge.close()
         log.info("escape: ended, %d messages delivered to other masters", bridge.escaped)
+        return undecided

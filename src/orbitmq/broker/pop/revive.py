@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.pop.inflight import PopOffsets
     from orbitmq.broker.runtime import BrokerRuntime, Metadata
     from orbitmq.protocol.message.record import Record
-    from orbitmq.store import GetResult
+    from orbitmq.store import GetResult, StoredMessage
 
 log = logging.getLogger("orbitmq.broker")
 
@@ -300,8 +300,12 @@ class ReviveService:
                 return False
             count += self._revive(queue, point)
             del queue.pending[key]
-            self._offsets.commit(REVIVE_GROUP, self._topic, queue.queue_id, point.revive_offset)
+            self._processed(queue, key, point)
         return True
+
+    def _processed(self, queue: ReviveQueue, _: Key, point: PopCheckPoint) -> None:
+        """Record that a check point, and all before it, were processed."""
+        self._offsets.commit(REVIVE_GROUP, self._topic, queue.queue_id, point.revive_offset)
 
     def _revive(self, queue: ReviveQueue, point: PopCheckPoint) -> int:
         """Redeliver what was not acknowledged; returns the number of messages, for the slice."""
@@ -349,10 +353,6 @@ class ReviveService:
         topic = point.topic
         if not topic.startswith(RETRY_PREFIX):
             topic = pop_retry_topic(topic, point.cid, v2=self._config.enable_retry_topic_v2)
-        if self._topics.get(topic) is None:
-            self._topics.create_at_once(topic, 1, PERM_READ_WRITE)
-            if self._offsets.query(point.cid, topic, 0) < 0:
-                self._offsets.commit(point.cid, topic, 0, 0)
         properties = message.properties
         if message.reconsume_times == 0 or find(properties, _FIRST_POP) is None:
             properties = with_property(properties, _FIRST_POP, b"%d" % point.pop_time)
@@ -364,10 +364,20 @@ class ReviveService:
             born_host=self._store.log.store_host,
             reconsume_times=min(message.reconsume_times + (not point.suspend), INT32_MAX),
         )
+        size = self._append(retry, point.cid)
+        self._pop_offsets.completed(point.topic, point.cid, point.queue_id, 1, point.pop_time)
+        self._stats.put_by_broker(topic, 0, 1, size)
+
+    def _append(self, retry: StoredMessage, group: str) -> int:
+        """Append a message to the retry topic of its group; returns its size. Raises StoreError."""
+        topic = retry.topic
+        if self._topics.get(topic) is None:
+            self._topics.create_at_once(topic, 1, PERM_READ_WRITE)
+            if self._offsets.query(group, topic, 0) < 0:
+                self._offsets.commit(group, topic, 0, 0)
         appended = self._store.append(retry, is_stored=True)
         self._checkpoints.end = appended.offset + appended.size
-        self._pop_offsets.completed(point.topic, point.cid, point.queue_id, 1, point.pop_time)
-        self._stats.put_by_broker(topic, 0, 1, appended.size)
+        return appended.size
 
     def _reschedule(self, queue: ReviveQueue, point: PopCheckPoint, offset: int) -> None:
         """Write another check point for a message whose redelivery failed. Raises AppendRefusedError."""

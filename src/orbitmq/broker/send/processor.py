@@ -22,6 +22,7 @@ from orbitmq.protocol.command.fast_decode import send_fields, send_v2_fields
 from orbitmq.protocol.command.fast_encode import SendAnswers
 from orbitmq.protocol.command.header import CODE, EXT_FIELDS, FLAG, OPAQUE, VERSION
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.java import decode_utf8
 from orbitmq.protocol.message import property_names as names
 from orbitmq.protocol.message.flags import (
     BORN_HOST_V6,
@@ -37,6 +38,7 @@ from orbitmq.protocol.message.flags import (
     perm_text,
 )
 from orbitmq.protocol.message.message_id import join_offset_ids
+from orbitmq.protocol.message.pop_receipt import normal_topic
 from orbitmq.protocol.message.properties import find, values_of, with_property, without
 from orbitmq.protocol.names import (
     RETRY_PREFIX,
@@ -74,6 +76,7 @@ finds or understands."""
 
 _UNIQ_KEY = names.UNIQUE_KEY.encode()
 _DELAY = names.DELAY_LEVEL.encode()
+_ORIGIN_GROUP = names.ORIGIN_GROUP.encode()
 _TRAN_MSG = names.TRANSACTION_PREPARED.encode()
 _KEYS = names.KEYS.encode()
 _SET_BY_BROKER = (names.MESSAGE_REGION.encode(), names.TRACE_SWITCH.encode(), names.CLUSTER.encode())
@@ -404,6 +407,8 @@ class SendRequests:
         version: int,
     ) -> tuple[str, int, bytes]:
         """Target of a message that a consumer sends to its retry topic because CONSUMER_SEND_MSG_BACK failed."""
+        if _is_pop_retry(topic, properties):
+            return topic, queue_id, properties  # from a slave that acts for a dead master
         group = topic.removeprefix(RETRY_PREFIX)
         config = self._groups.find(group)
         if config is None:
@@ -484,3 +489,9 @@ def _described(config: TopicConfig) -> str:
 
 def _pairs(attributes: dict[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in attributes.items())
+
+
+def _is_pop_retry(topic: str, properties: bytes) -> bool:
+    """True for a message that comes again because its group did not acknowledge it."""
+    group = find(properties, _ORIGIN_GROUP)
+    return group is not None and normal_topic(topic, decode_utf8(group)) != topic
