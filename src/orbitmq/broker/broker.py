@@ -30,6 +30,7 @@ from orbitmq.broker.escape.bridge import EscapeBridge
 from orbitmq.broker.escape.pre_online import PreOnline
 from orbitmq.broker.escape.revive import EscapeRevive
 from orbitmq.broker.escape.services import EscapeServices
+from orbitmq.broker.escape.transactions import EscapeTransactions
 from orbitmq.broker.events.admin import EventRequests
 from orbitmq.broker.events.journal import EventJournal
 from orbitmq.broker.events.watch import EventWatch
@@ -432,6 +433,10 @@ class Broker:
         self.pre_online.checkpoints = self.pop.checkpoints
         if self.bridge is not None and self.timer is not None:
             self.bridge.revive = EscapeRevive(self.runtime, self.metadata, self.pop, self.timer, self.bridge)
+        if self.bridge is not None:
+            self.bridge.transactions = EscapeTransactions(
+                self.runtime, self.offsets, self.transactions, self.bridge
+            )
 
     def _metrics_sources(self) -> MetricsSources:
         return MetricsSources(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from orbitmq.broker.escape.revive import EscapeRevive
+    from orbitmq.broker.escape.transactions import EscapeTransactions
     from orbitmq.broker.runtime import BrokerRuntime
     from orbitmq.remoting import ClientTls
     from orbitmq.remoting.endpoint import RequestSigner
@@ -103,6 +104,8 @@ class EscapeBridge:
         self._dropped = 0
         self.revive: EscapeRevive | None = None
         """Where check points and acknowledgements of POP go; None without POP."""
+        self.transactions: EscapeTransactions | None = None
+        """Puts half messages in."""
         self.escaped = 0
         """Messages that other masters have stored."""
 
@@ -137,6 +140,8 @@ class EscapeBridge:
         if self.revive is not None:
             self._dropped += self.revive.waiting
             self.revive.drop()
+        if self.transactions is not None:
+            self.transactions.drop()
         self._outbox.clear()
         self._wanted.set()
         self._settle()

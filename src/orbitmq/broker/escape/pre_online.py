@@ -17,7 +17,7 @@ from orbitmq.protocol.bodies import Body, GetBrokerMemberGroupResponseBody, PopC
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
-from orbitmq.protocol.names import TRANSACTION_GROUP
+from orbitmq.protocol.names import TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC
 from orbitmq.remoting import RemotingClient, RemotingError
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ class PreOnline:
                 is_ahead = is_known and offset > self._offsets.query(group, topic, queue_id)
                 if is_ahead and group != TRANSACTION_GROUP:
                     self._offsets.commit(group, topic, queue_id, offset)
+                elif is_ahead and topic == TRANSACTION_HALF_TOPIC:
+                    self._deferred.transactions.take_over(queue_id, offset)
         delays = await slave.delay_offsets()
         schedule, timer = self._deferred.schedule, self._deferred.timer
         merged = {

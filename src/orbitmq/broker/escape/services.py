@@ -1,4 +1,4 @@
-"""Services of an acting slave: begins and ends its delivery of delayed messages, timers and POP retries.
+"""Services of an acting slave: begins and ends its delivery of deferred messages and half messages.
 
 It ends before the master takes over. What other masters have stored is then counted in the progress that the master
 fetches, and nothing else is, so that the master delivers the rest.
@@ -84,9 +84,11 @@ class EscapeServices:
             return
         self._is_running = True
         self._bridge.open()
-        log.info("escape: delayed messages, timers and POP retries are delivered to other masters")
+        log.info("escape: delayed messages, timers, POP retries and half messages go to other masters")
         if self._bridge.revive is not None:
             self._bridge.revive.begin()
+        if self._bridge.transactions is not None:
+            self._bridge.transactions.begin()
         self._deferred.schedule.start()
         if self._deferred.timer is not None:
             self._deferred.timer.start()
@@ -113,6 +115,8 @@ class EscapeServices:
             async with asyncio.timeout(DRAIN_SECONDS):
                 if bridge.revive is not None and timer is not None:
                     undecided = await bridge.revive.finish(timer.read_time_ms, hands_over=hands_over)
+                if bridge.transactions is not None:
+                    await bridge.transactions.finish()
                 await bridge.drained()
         except TimeoutError:
             log.warning("escape: messages that no other master took are left to the master")

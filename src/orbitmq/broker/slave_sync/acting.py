@@ -3,7 +3,7 @@
 With ``enableSlaveActingMaster`` on the brokers and ``supportActingMaster`` on the name servers, routes show the
 slave with the smallest id as the master, without write permission. It locks queues for orderly consumers, keeps
 offsets and serves pulls, whatever ``slaveReadEnable`` says. It appends nothing: with ``enableRemoteEscape`` its
-delay levels, its timer and its POP retries go to other masters (broker/escape); transactions and pops wait.
+delay levels, its timer, POP retries and half messages go to other masters (broker/escape); pops wait.
 """
 
 from __future__ import annotations

@@ -156,6 +156,18 @@ class Transactions:
             return 0
         return offset if queue.min_offset <= offset <= queue.next_offset else queue.min_offset
 
+    def take_over(self, queue_id: int, offset: int) -> None:
+        """Take over how far a slave has come that acted for this master: others check what was pending before."""
+        half_state, queue = self.half_state(queue_id), self.queue(TRANSACTION_HALF_TOPIC, queue_id)
+        if queue is None or not half_state.base < offset <= queue.next_offset:
+            return
+        for one in range(half_state.base, offset):
+            if half_state.state(one) == PENDING:
+                # A producer that ends it here later is told that this is done.
+                half_state.end(one, ENDED, has_copies=True)
+        half_state.pass_over(offset)
+        self._offsets.commit(TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC, queue_id, offset)
+
     # Half messages
 
     def prepare(self, topic: str, queue_id: int, properties: bytes, unique_key: bytes) -> tuple[str, int, bytes]:

@@ -392,3 +392,22 @@ async def test_producers_over_the_vip_port_end_transactions_too() -> None:
             assert (await other.ends(half)).code == 0
             assert (await vip.ends(half)).code == 0
         assert scene.bodies() == [b"hello"]
+
+
+async def test_half_messages_that_another_master_checks_end_here_without_effect() -> None:
+    async with transaction_scene() as scene:
+        moved = [await scene.producer.prepares(b"%d" % number) for number in range(3)]
+        late = await scene.producer.prepares(b"late")
+        scene.broker.transactions.take_over(0, 3)
+        assert scene.progress()[0] == 3
+        for how in (COMMIT, ROLLBACK):
+            answer = await scene.producer.ends(moved[0], how)
+            assert answer.code == ResponseCode.SUCCESS
+        await scene.check()
+        assert (await scene.producer.questioned()).key == late.key
+        assert await scene.producer.questions() == 1
+        assert scene.bodies() == []
+        progress = scene.progress()
+        for unknown in (1, 100):
+            scene.broker.transactions.take_over(0, unknown)
+        assert scene.progress() == progress
