@@ -23,6 +23,7 @@ from orbitmq.admin.message.dead_letters import DeadLetters
 from orbitmq.admin.message.deferred import Deferred
 from orbitmq.admin.message.delivery import Delivery
 from orbitmq.admin.message.messages import Messages
+from orbitmq.admin.message.waiting import Waiting
 from orbitmq.admin.security.access import Access
 from orbitmq.admin.session import AdminSession
 from orbitmq.admin.topic.topics import Topics
@@ -69,6 +70,7 @@ class AdminClient:
         self.delivery = Delivery(session, self.topics, self.members, self.lag)
         self.dead_letters = DeadLetters(session, self.topics, self.messages, self.delivery)
         self.deferred = Deferred(session, self.brokers, self.topics, self.lag)
+        self.waiting = Waiting(session, self.brokers, self.messages, self.lag)
         self.access = Access(session, self.brokers)
         self.lite_topics = LiteTopics(session, self.brokers, self.topics)
         self.events = Events(session, self.brokers)

@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 SUBJECTS = (
     *("brokers", "clusters", "name_servers", "controllers", "services", "topics", "members", "lag", "groups"),
-    *("offsets", "messages", "delivery", "dead_letters", "deferred", "access", "lite_topics"),
-    *("events", "health", "definitions"),
+    *("offsets", "messages", "delivery", "dead_letters", "deferred", "waiting", "access"),
+    *("lite_topics", "events", "health", "definitions"),
 )
 
 

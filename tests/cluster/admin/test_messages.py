@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from orbitmq import Message
 from orbitmq.admin import InvalidRequestError, NotFoundError
+from orbitmq.aio import TransactionProducer, TransactionState
 
 if TYPE_CHECKING:
     from orbitmq.admin import AdminClient
@@ -105,3 +107,46 @@ async def test_deferred_messages_and_open_transactions_are_counted(pair: LocalCl
     counts = await admin.deferred.counts()
     assert sum(one.by_delay_level.get(18, 0) + one.timed for one in counts) == 1
     assert [one.unsettled for one in await admin.deferred.transactions()] == [0, 0]
+
+
+async def test_deferred_messages_are_listed_by_their_delivery_time(pair: LocalCluster, admin: AdminClient) -> None:
+    async with pair.producer(group="shop") as producer:
+        await producer.send(Message("later", "2", delay=7200, keys="second"))
+        await producer.send(Message("later", "1", delay=1800, keys="first", tags="T"))
+        gone = await producer.send(Message("later", "3", delay=3600))
+        await producer.send(Message("later", "4", delay_level=18, keys="level"))
+        assert gone.recall_handle is not None
+        await producer.recall("later", gone.recall_handle)
+    waiting = await admin.waiting.deferred()
+    assert [one.keys for one in waiting.messages] == [("first",), ("second",), ("level",)]
+    assert waiting.is_complete
+    first = waiting.messages[0]
+    assert (first.topic, first.tags, first.body_size) == ("later", "T", 1)
+    assert abs(first.due_ms - first.stored_ms - 1_800_000) < 2000
+    spans = dict(waiting.by_time(first.stored_ms))
+    assert (spans["1 h"], spans["6 h"], sum(spans.values())) == (1, 2, 3)
+    found = await admin.messages.by_offset_id(first.offset_message_id)
+    assert found.body == b"1"
+    assert not (await admin.waiting.deferred(scan=1)).is_complete
+    with pytest.raises(InvalidRequestError):
+        await admin.waiting.deferred(scan=0)
+
+
+async def _undecided(_: ReceivedMessage) -> TransactionState:
+    return TransactionState.UNKNOWN
+
+
+async def test_open_transactions_are_listed_until_they_end(pair: LocalCluster, admin: AdminClient) -> None:
+    async with TransactionProducer(pair.name_server, group="shop", check=_undecided) as producer:
+        async with producer.transaction(Message("paid", "1", keys="ended")) as transaction:
+            transaction.commit()
+        async with producer.transaction(Message("paid", "2", keys="open")) as transaction:
+            transaction.unknown()
+
+        # Brokers write down in batches what has ended.
+        await pair.advance(10)
+        while len(await admin.waiting.transactions()) != 1:  # noqa: ASYNC110 - only the cluster knows
+            await asyncio.sleep(0.02)
+    (found,) = await admin.waiting.transactions()
+    assert (found.topic, found.producer_group, found.keys) == ("paid", "shop", ("open",))
+    assert found.message_id == transaction.transaction_id
