@@ -45,6 +45,15 @@ class Where:
             show_default=False,
         ),
     ] = None
+    decoders: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="ORBITMQ_DECODERS",
+            metavar="FILE",
+            help="TOML file with the schemas of topics whose bodies are Avro or Protobuf: see docs/console.md.",
+            show_default=False,
+        ),
+    ] = None
     history_size: Annotated[
         int, typer.Option(min=0, max=4096, help="MiB of the file behind the plots; 0 for no history.")
     ] = 64
@@ -131,6 +140,7 @@ def _config(where: Where, protection: Protection) -> "DashboardConfig":
         secure_cookies=protection.secure_cookies,
         access_key=protection.access_key,
         secret_key=protection.secret_key,
+        decoders="" if where.decoders is None else str(where.decoders.expanduser()),
         history_mib=where.history_size,
     )
 

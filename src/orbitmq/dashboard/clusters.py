@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orbitmq.admin.config import AdminOptions
     from orbitmq.admin.group.model import GroupDescription, GroupLag
     from orbitmq.admin.message.dead_letters import DeadLetterQueue
+    from orbitmq.admin.message.waiting import OpenTransaction, WaitingMessages
     from orbitmq.admin.topic.model import TopicDescription, TopicSummary
     from orbitmq.dashboard.config import ClusterTarget, DashboardConfig
 
@@ -29,6 +30,9 @@ LIVE_SECONDS = 2.0
 """Lifetime of figures of brokers and of one topic or group."""
 LIST_SECONDS = 5.0
 """Lifetime of lists of topics and groups, which read whole tables."""
+
+WAITING_SECONDS = 10.0
+"""Lifetime of deferred messages and open transactions, for which stored messages are read."""
 
 LAGS = "lags"
 
@@ -94,6 +98,14 @@ class ManagedCluster:
     async def group(self, name: str) -> GroupDescription:
         """One group with members, subscriptions and lag. Raises NotFoundError."""
         return await self.cache.get(("group", name), LIVE_SECONDS, lambda: self.admin.groups.describe(name))
+
+    async def waiting(self) -> WaitingMessages:
+        """Deferred messages by their delivery time."""
+        return await self.cache.get("waiting", WAITING_SECONDS, self.admin.waiting.deferred)
+
+    async def open_transactions(self) -> list[OpenTransaction]:
+        """The half messages whose transactions are open."""
+        return await self.cache.get("open transactions", WAITING_SECONDS, self.admin.waiting.transactions)
 
     async def dead_letters(self) -> list[DeadLetterQueue]:
         """The dead letter topics with their number of messages."""

@@ -44,6 +44,8 @@ class DashboardConfig:
     """Send cookies over HTTPS only: for a console behind a proxy with TLS."""
     access_key: str = ""
     secret_key: str = dataclasses.field(default="", repr=False)
+    decoders: str = ""
+    """File with the rules for Avro and Protobuf bodies."""
     history_mib: int = 64
     """Size of the history file; 0 turns the history off."""
     sample_seconds: float = 5.0

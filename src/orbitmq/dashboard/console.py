@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from orbitmq.admin.errors import AdminError
+from orbitmq.admin.message.body_decoders import BodyDecoders
 from orbitmq.dashboard.audit import AuditLog
 from orbitmq.dashboard.auth.roles import Actor, ForbiddenError, Role
 from orbitmq.dashboard.auth.sessions import Sessions
@@ -45,6 +46,7 @@ class Console:
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.config = config
         self.clusters = ClusterSet(config)
+        self.decoders = BodyDecoders.load(config.decoders) if config.decoders else BodyDecoders()
         self.users = Users(data / "users.json", time.monotonic)
         self.sessions = Sessions(self.users, time.monotonic)
         self.audit = AuditLog(data / "audit.jsonl")

@@ -145,6 +145,20 @@ async def test_messages_are_found_in_every_way(client: httpx.AsyncClient, demo: 
     assert (binary["body_encoding"], binary["body_size"]) == ("base64", 256)
 
 
+async def test_bodies_are_decoded_by_the_schema_of_their_topic(demo: DemoCluster, tmp_path: Path) -> None:
+    schema = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}]}
+    (tmp_path / "point.avsc").write_text(json.dumps(schema))
+    rules = tmp_path / "decoders.toml"
+    rules.write_text('[[decoder]]\ntopics = ["payments"]\nformat = "avro"\nschema = "point.avsc"\n')
+    async with rest(demo.name_server, tmp_path, decoders=str(rules)) as api:
+        client = await api.sign_in(Role.ADMIN)
+        sent = await client.post(f"{BASE}/topics/payments/messages", json={"body": "\u0002", "keys": ["point"]})
+        path = f"/topics/payments/messages/{sent.json()['message_id']}/decoded"
+        found = await _get(client, path)
+        assert (found["format"], json.loads(found["text"]), found["error"]) == ("avro Point", {"x": 1}, "")
+        assert (await client.get(f"{BASE}/topics/orders/messages/{demo.message_id}/decoded")).status_code == 404
+
+
 async def test_a_message_is_tracked_traced_and_sent_again_after_editing(
     client: httpx.AsyncClient, demo: DemoCluster
 ) -> None:
@@ -177,6 +191,10 @@ async def test_deferred_messages_clients_and_events_are_listed(client: httpx.Asy
     deferred = await _get(client, "/deferred")
     assert sum(one["timed"] for one in deferred) >= 1
     assert await _get(client, "/transactions") is not None
+    assert await _get(client, "/transactions/messages") == []
+    waiting = await _get(client, "/deferred/messages")
+    assert "payments" in {one["topic"] for one in waiting["messages"]}
+    assert waiting["is_complete"]
     producers = await _get(client, "/producers")
     assert producers["shop"][0]["language"] == "PYTHON"
     events = await _get(client, "/events", kinds="consumer_join")

@@ -255,7 +255,11 @@ class Clients:
         # Members of a broadcasting group read every queue, so they do not depend on other members.
         if self._config.notify_consumer_ids_changed_enable and group.notifies and not group.is_broadcasting:
             self._notices.changed(group, by)
-            self.on_event(EventKind.REBALANCE, group.name, f"{len(group.members)} members")
+            self.on_event(
+                EventKind.REBALANCE,
+                group.name,
+                f"{len(group.members)} member{'' if len(group.members) == 1 else 's'}",
+            )
 
 
 def check_name(what: str, name: str) -> None:

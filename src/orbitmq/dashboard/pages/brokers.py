@@ -12,7 +12,8 @@ from orbitmq.dashboard.console import Action
 from orbitmq.dashboard.history.series import broker_series
 from orbitmq.dashboard.pages.parts.settings import settings_table
 from orbitmq.dashboard.subjects.brokers import check_broker
-from orbitmq.dashboard.widgets.cards import BAD, GOOD, INFO, PLAIN, WARN, Tile, card, empty, facts, tiles
+from orbitmq.dashboard.widgets.cards import BAD, GOOD, INFO, PLAIN, WARN, Tile, badge, card, empty, facts, tiles
+from orbitmq.dashboard.widgets.charts import PERCENT
 from orbitmq.dashboard.widgets.plots import REFRESH_SECONDS, Plots
 from orbitmq.dashboard.widgets.tables import Column, DataTable
 from orbitmq.dashboard.widgets.text import ago, moment, number, rate, share, size
@@ -96,6 +97,7 @@ async def build_one(view: View, buttons: ui.element) -> None:
     """One broker, named by its address."""
     address = await check_broker(view.cluster, view.parameters["name"])
     runtime = await view.admin.brokers.runtime(address)
+    await _describe(view, address, runtime)
     with tiles():
         figures = {
             name: Tile(name) for name in ("Stored", "Delivered", "Disk used", "Log", "Dispatch behind", "Timed")
@@ -120,7 +122,7 @@ async def build_one(view: View, buttons: ui.element) -> None:
             plots.add(
                 "Disk used",
                 lambda: {"used": broker_series(name, address, "disk")},
-                form="value => Math.round(value * 100) + ' %'",
+                form=PERCENT,
             )
         with ui.tab_panel("Replication").style("padding: 0"):
             await _replication(view, address)
@@ -139,6 +141,17 @@ async def build_one(view: View, buttons: ui.element) -> None:
         plots.refresh()
 
     view.every(REFRESH_SECONDS, refresh)
+
+
+async def _describe(view: View, address: str, runtime: BrokerRuntime) -> None:
+    known = {one.broker.address: one.broker for one in await view.cluster.brokers()}
+    with ui.element("div").classes("oq-actions"):
+        if (broker := known.get(address)) is not None:
+            badge(broker.broker_name)
+            badge("master" if broker.is_master else f"slave {broker.broker_id}", INFO)
+            badge(f"cluster {broker.cluster}")
+        badge(runtime.version)
+        ui.label(f"running since {moment(runtime.boot_ms)}").classes("oq-muted")
 
 
 def _show(figures: dict[str, Tile], runtime: BrokerRuntime) -> None:

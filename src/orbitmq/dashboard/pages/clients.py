@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nicegui import ui
 
 from orbitmq.dashboard.listing import Page, Query, page_of
-from orbitmq.dashboard.subjects.live import connected_consumers, producers
+from orbitmq.dashboard.subjects.live import connected_consumers, is_internal, producers
 from orbitmq.dashboard.widgets.cards import INFO, card
 from orbitmq.dashboard.widgets.tables import Column, PagedTable
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orbitmq.admin.group.model import Member
     from orbitmq.dashboard.pages.view import View
 
+INTERNAL = "RocketMQ's own"
 COLUMNS = [
     Column("group", "Group", sortable=True),
     Column("client", "Client", sortable=True),
@@ -33,13 +34,14 @@ SORTS = {
 
 async def build(view: View, _: ui.element) -> None:
     """The page."""
-    with card():
+    with card(), ui.element("div").classes("oq-filters"):
         search = ui.input("Search clients", on_change=lambda event: find(event.value or ""))
         search.props("outlined dense clearable debounce=300").classes("oq-search")
+        internal = ui.switch(INTERNAL, on_change=view.do(lambda: find(search.value or "")))
     with card("Producers"):
-        senders = _table(view, "Producers", producers, "No producer is connected.", linked=False)
+        senders = _table(view, "Producers", producers, "No producer is connected.", internal, linked=False)
     with card("Consumers"):
-        readers = _table(view, "Consumers", connected_consumers, "No consumer is connected.", linked=True)
+        readers = _table(view, "Consumers", connected_consumers, "No consumer is connected.", internal, linked=True)
 
     async def find(text: str) -> None:
         await asyncio.gather(senders.search(text), readers.search(text))
@@ -51,10 +53,15 @@ async def build(view: View, _: ui.element) -> None:
     view.every(10.0, refresh)
 
 
-def _table(view: View, label: str, read: Any, nothing: str, *, linked: bool) -> PagedTable:
+def _table(view: View, label: str, read: Any, nothing: str, internal: ui.switch, *, linked: bool) -> PagedTable:
     async def fetch(query: Query) -> tuple[list[dict[str, Any]], int]:
         found: dict[str, list[Member]] = await read(view.cluster)
-        pairs = [(group, member) for group, members in found.items() for member in members]
+        pairs = [
+            (group, member)
+            for group, members in found.items()
+            if internal.value or not is_internal(group)
+            for member in members
+        ]
         page: Page[tuple[str, Member]] = page_of(pairs, query, text=_text, sorts=SORTS)
         return [_row(view, group, member, linked=linked) for group, member in page.rows], page.total
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
-from orbitmq.dashboard.subjects.live import Events, events
+from orbitmq.dashboard.subjects.live import Events, events, is_internal
 from orbitmq.dashboard.widgets.cards import BAD, GOOD, INFO, PLAIN, WARN, card
 from orbitmq.dashboard.widgets.tables import Column, DataTable
 from orbitmq.dashboard.widgets.text import moment
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from orbitmq.dashboard.pages.view import View
 
 LIMIT = 1000
+CLIENT_KINDS = frozenset(
+    {EventKind.CONSUMER_JOIN, EventKind.CONSUMER_LEAVE, EventKind.PRODUCER_JOIN, EventKind.PRODUCER_LEAVE}
+)
 COLORS = {
     EventKind.FLUSH_FAILED: BAD,
     EventKind.SENDS_REFUSED: BAD,
@@ -43,6 +46,7 @@ async def build(view: View, _: ui.element) -> None:
             options = {kind.value: kind_text(kind) for kind in EventKind}
             kinds = ui.select(options, label="Kinds", multiple=True, clearable=True)
             kinds.props("outlined dense")
+            internal = ui.switch("RocketMQ's own clients")
         note = ui.label("").classes("oq-muted")
         table = DataTable(
             "Events",
@@ -80,11 +84,13 @@ async def build(view: View, _: ui.element) -> None:
                     "kinds": {"kind": _color(one.kind)},
                 }
                 for one in found.events
-                if wanted in f"{one.kind} {one.broker_name} {one.subject} {one.detail}".lower()
+                if (internal.value or one.kind not in CLIENT_KINDS or not is_internal(one.subject))
+                and wanted in f"{one.kind} {one.broker_name} {one.subject} {one.detail}".lower()
             ]
         )
 
     search.on_value_change(show)
+    internal.on_value_change(show)
     kinds.on_value_change(view.do(load))
     await load()
     view.every(10.0, load)

@@ -14,7 +14,7 @@ from orbitmq.dashboard.pages.parts.member import show_member
 from orbitmq.dashboard.subjects.groups import delete_group, list_groups, put_group, settings_of
 from orbitmq.dashboard.subjects.live import events
 from orbitmq.dashboard.widgets.buttons import flat, primary
-from orbitmq.dashboard.widgets.cards import BAD, GOOD, PLAIN, WARN, Tile, badge, card, code, empty, facts, tiles
+from orbitmq.dashboard.widgets.cards import BAD, GOOD, PLAIN, WARN, Tile, badge, card, empty, facts, tiles
 from orbitmq.dashboard.widgets.dialogs import Field, ask, confirm_changes
 from orbitmq.dashboard.widgets.plots import REFRESH_SECONDS, Plots
 from orbitmq.dashboard.widgets.tables import Column, DataTable, PagedTable, action
@@ -146,7 +146,7 @@ async def build_one(view: View, buttons: ui.element) -> None:
         queues = _lag_table()
     with ui.element("div").classes("oq-two"):
         with card("Settings at each broker"):
-            code(json.dumps(settings_of(group), indent=2, ensure_ascii=False))
+            _settings_table(group)
         with card("History"):
             await _history(view, name)
 
@@ -195,8 +195,9 @@ def _buttons(view: View, group: GroupDescription, plots: Plots) -> None:
 
 def _queue_lines(cluster: str, group: str, queues: list[QueueLag]) -> dict[str, str]:
     chosen = sorted(queues, key=lambda queue: queue.lag, reverse=True)[:MAX_LINES]
+    only_one = len({one.topic for one in chosen}) == 1
     return {
-        f"{one.topic} {one.broker_name}:{one.queue_id}": queue_series(
+        f"{'' if only_one else f'{one.topic} '}{one.broker_name}:{one.queue_id}": queue_series(
             cluster, group, (one.topic, one.broker_name, one.queue_id)
         )
         for one in chosen
@@ -293,6 +294,33 @@ def _lag_row(view: View, queue: QueueLag) -> dict[str, Any]:
         "links": {"topic": view.link("topics", queue.topic)},
         "kinds": {"lag": WARN} if queue.lag and not queue.client_id else {},
     }
+
+
+def _settings_table(group: GroupDescription) -> None:
+    by_broker = settings_of(group)
+    brokers = sorted(by_broker)
+    rows = []
+    for name in sorted({name for one in by_broker.values() for name in one}):
+        values = [_setting(by_broker[broker].get(name)) for broker in brokers]
+        differ = len(set(values)) > 1
+        cells = {f"broker-{at}": value for at, value in enumerate(values)}
+        rows.append({"id": name, "setting": name, **cells, "kinds": dict.fromkeys(cells, WARN) if differ else {}})
+    table = DataTable(
+        "Settings",
+        [
+            Column("setting", "Setting"),
+            *(Column(f"broker-{at}", broker, clipped=True) for at, broker in enumerate(brokers)),
+        ],
+        nothing="No broker has settings of this group.",
+    )
+    table.show(rows)
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "–" if text in {"", "{}", "null"} else text
 
 
 async def _history(view: View, group: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orbitmq.client.message import ReceivedMessage
     from orbitmq.dashboard.pages.view import View
 
-BY_TIME, BY_KEY, BY_ID, BY_OFFSET = "Newest, or by time", "By key", "By id", "By queue and offset"
+BY_TIME, BY_KEY, BY_ID, BY_OFFSET = "By time", "By key", "By id", "By offset"
 LIMITS = (20, 50, 100, 200, 500)
 PREVIEW = 100
 
@@ -39,7 +39,7 @@ class _Form:
             self.topic = _input("Topic", parameters.get("topic", ""))
             self.key = _input("Key", parameters.get("key", ""))
             self.message_id = _input("Message id", parameters.get("id", ""))
-            self.begin = _input("From", "", "2026-11-01 12:00, or -1h")
+            self.begin = _input("From", "", "the newest, 2026-11-01 12:00, -1h")
             self.end = _input("To", "")
             self.tags = _input("Tag", "", "one, or a || b")
             self.sql = _input("SQL filter", "", "amount > 100")
@@ -47,6 +47,7 @@ class _Form:
             self.queue = _input("Queue", parameters.get("queue", ""))
             self.offset = _input("Offset", parameters.get("offset", ""))
             self.limit = ui.select(list(LIMITS), value=50, label="At most").props("outlined dense")
+            self.run = primary("Search", icon="search")
         self.texts = (self.topic, self.key, self.message_id, self.begin, self.end, self.tags, self.sql, self.offset)
         self._show()
 
@@ -87,8 +88,6 @@ async def build(view: View, _: ui.element) -> None:
     """The search."""
     with card():
         form = _Form(view.parameters)
-        run = primary("Search", icon="search")
-        run.style("width: fit-content")
     with card():
         table = message_table("Give a topic, and search.")
 
@@ -98,7 +97,7 @@ async def build(view: View, _: ui.element) -> None:
         if not found:
             ui.notify("No message found.")
 
-    run.on_click(view.do(search))
+    form.run.on_click(view.do(search))
     for field in form.texts:
         field.on("keydown.enter", view.do(search))
     topics = [topic.name for topic in await view.cluster.topics()][:2000]
@@ -144,7 +143,7 @@ def message_table(nothing: str, on_action: Any = None) -> DataTable:
             Column("tags", "Tag"),
             Column("keys", "Keys"),
             Column("size", "Size", numeric=True, form="value => value"),
-            Column("body", "Body", wrapped=True),
+            Column("body", "Body", clipped=True),
         ],
         nothing=nothing,
         icon="mail",
@@ -158,7 +157,7 @@ def message_rows(
 ) -> list[dict[str, Any]]:
     """Rows of a table for messages."""
     rows = []
-    for text in reading.texts(messages, PREVIEW):
+    for message, text in zip(messages, reading.texts(messages, PREVIEW), strict=True):
         place = f"{text.broker_name}:{text.queue_id} @ {text.queue_offset}"
         rows.append(
             {
@@ -168,7 +167,7 @@ def message_rows(
                 "tags": text.tags or "–",
                 "keys": " ".join(text.keys) or "–",
                 "size": size(text.body_size),
-                "body": _preview(text),
+                "body": _preview(view, message, text),
                 "actions": list(actions),
                 "links": {
                     "id": view.link(
@@ -186,7 +185,10 @@ def message_rows(
     return rows
 
 
-def _preview(text: MessageText) -> str:
+def _preview(view: View, message: ReceivedMessage, text: MessageText) -> str:
+    decoded = view.console.decoders.decode_message(message)
+    if decoded is not None and decoded.text:
+        return " ".join(decoded.text[: PREVIEW * 4].split())
     if text.body_encoding != "text":
         return "binary"
     return text.body + ("…" if text.is_body_cut else "")
@@ -220,7 +222,7 @@ async def build_one(view: View, buttons: ui.element) -> None:
             )
         with card("Properties"):
             facts(text.properties)
-    _show_body(message)
+    _show_body(view, message)
     with card("Groups of the topic"):
         await _show_groups(view, message)
     with card("Trace"):
@@ -236,7 +238,7 @@ async def _read(view: View) -> ReceivedMessage:
     return await reading.by_id(view.cluster, topic, given["name"])
 
 
-def _show_body(message: ReceivedMessage) -> None:
+def _show_body(view: View, message: ReceivedMessage) -> None:
     body = reading.body_of(message)
     as_json = reading.json_text(body[: reading.MAX_BODY])
     text = reading.as_text(message)
@@ -245,7 +247,14 @@ def _show_body(message: ReceivedMessage) -> None:
         forms = {"Text": text.body + ("\n…" if text.is_body_cut else ""), **forms}
     if as_json is not None:
         forms = {"JSON": as_json, **forms}
+    decoded = view.console.decoders.decode_message(message)
+    if decoded is not None and decoded.text:
+        forms = {decoded.format: decoded.text, **forms}
     with card("Body"):
+        if decoded is not None and decoded.error:
+            with ui.element("div").classes("oq-problem"):
+                badge(f"not {decoded.format}", WARN)
+                ui.label(decoded.error[:500])
         if not body:
             empty("notes", "The body is empty.")
             return

@@ -74,17 +74,21 @@ def _row(view: View, topic: TopicSummary) -> dict[str, Any]:
         "id": topic.name,
         "name": topic.name,
         "message_type": topic.message_type,
-        "perm": perm_text(topic.placements[0].perm) if topic.placements else "",
+        "perm": _access(topic.placements[0].perm) if topic.placements else "–",
         "write_queues": topic.write_queues,
         "read_queues": topic.read_queues,
         "brokers": len(topic.placements),
-        "state": "the same at all brokers" if topic.is_consistent else "differ between brokers",
+        "state": "same on all brokers" if topic.is_consistent else "differ between brokers",
         "links": {"name": view.link("topics", topic.name)},
         "kinds": {
             "message_type": PLAIN if topic.message_type == "NORMAL" else INFO,
-            "state": PLAIN if topic.is_consistent else WARN,
+            **({} if topic.is_consistent else {"state": WARN}),
         },
     }
+
+
+def _access(perm: int) -> str:
+    return PERMS.get(str(perm), perm_text(perm))
 
 
 async def _create(view: View) -> None:
@@ -163,7 +167,7 @@ async def build_one(view: View, buttons: ui.element) -> None:
         now = await view.cluster.topic(name)
         figures["Messages"].show(number(now.messages), "stored now")
         figures["Stored"].show(rate(now.put_tps))
-        figures["Queues"].show(number(len(now.queues)), f"on {len(now.addresses)} broker(s)")
+        figures["Queues"].show(number(len(now.queues)), _count(len(now.addresses), "broker"))
         figures["Last message"].show(ago(now.last_update_ms), moment(now.last_update_ms))
         figures["Groups"].show(number(len(now.groups)))
         queues.show([_queue_row(view, now, number) for number in range(len(now.queues))])
@@ -172,6 +176,10 @@ async def build_one(view: View, buttons: ui.element) -> None:
 
     await refresh()
     view.every(REFRESH_SECONDS, refresh)
+
+
+def _count(count: int, thing: str) -> str:
+    return f"on {number(count)} {thing}{'' if count == 1 else 's'}"
 
 
 def _buttons(view: View, topic: TopicDescription, plots: Plots) -> None:
@@ -236,7 +244,7 @@ def _placement_row(place: TopicPlacement) -> dict[str, Any]:
     return {
         "id": place.broker_name,
         "broker": place.broker_name,
-        "perm": perm_text(place.perm),
+        "perm": _access(place.perm),
         "read": place.read_queues,
         "write": place.write_queues,
         "order": "yes" if place.order else "no",

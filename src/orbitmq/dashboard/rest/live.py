@@ -35,6 +35,42 @@ class TransactionsView(View):
     unsettled: int
 
 
+class WaitingMessageView(View):
+    """A message that is delivered later. ``delay_level`` is 0 for a timed one."""
+
+    due_ms: int
+    topic: str
+    broker_name: str
+    message_id: str
+    offset_message_id: str
+    tags: str | None
+    keys: tuple[str, ...]
+    body_size: int
+    stored_ms: int
+    delay_level: int
+
+
+class WaitingView(View):
+    """Deferred messages, the next first. ``is_complete``: none was stored too long ago to be looked at."""
+
+    messages: list[WaitingMessageView]
+    is_complete: bool
+
+
+class OpenTransactionView(View):
+    """A half message whose transaction is open."""
+
+    topic: str
+    producer_group: str
+    broker_name: str
+    message_id: str
+    offset_message_id: str
+    keys: tuple[str, ...]
+    born_ms: int
+    stored_ms: int
+    checks: int
+
+
 class EventView(View):
     """An event of a broker's history."""
 
@@ -68,6 +104,18 @@ async def deferred(cluster: ClusterDep) -> list[DeferredCounts]:
 @router.get("/transactions", summary="Transactions that wait", response_model=list[TransactionsView])
 async def transactions(cluster: ClusterDep) -> list[OpenTransactions]:
     return await cluster.admin.deferred.transactions()
+
+
+@router.get("/deferred/messages", summary="Deferred messages by their time", response_model=WaitingView)
+async def waiting(cluster: ClusterDep) -> object:
+    return await cluster.waiting()
+
+
+@router.get(
+    "/transactions/messages", summary="Half messages of open transactions", response_model=list[OpenTransactionView]
+)
+async def open_transactions(cluster: ClusterDep) -> object:
+    return await cluster.open_transactions()
 
 
 @router.get("/events", summary="The history that OrbitMQ's brokers keep", response_model=list[EventView])

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from orbitmq.admin.errors import NotFoundError
 from orbitmq.admin.message.dead_letters import DeadLetterQueue
 from orbitmq.dashboard.clusters import ManagedCluster
 from orbitmq.dashboard.console import Action
@@ -130,6 +131,26 @@ async def by_id(cluster: ClusterDep, topic: str, message_id: str) -> MessageText
 )
 async def track(cluster: ClusterDep, topic: str, message_id: str) -> object:
     return await cluster.admin.delivery.track(await reading.by_id(cluster, topic, message_id))
+
+
+class DecodedView(View):
+    """A body by the schema of its topic: JSON text, or what is wrong with it."""
+
+    format: str
+    text: str
+    error: str
+
+
+@router.get(
+    "/topics/{topic}/messages/{message_id}/decoded",
+    summary="Its body by the Avro or Protobuf schema of the topic",
+    response_model=DecodedView,
+)
+async def decoded(console: ConsoleDep, cluster: ClusterDep, topic: str, message_id: str) -> object:
+    found = console.decoders.decode_message(await reading.by_id(cluster, topic, message_id))
+    if found is None:
+        raise NotFoundError("decoder of the topic", topic, "see --decoders")
+    return found
 
 
 @router.get("/messages/{message_id}/trace", summary="Its trace")

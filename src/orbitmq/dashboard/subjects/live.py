@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orbitmq.admin.errors import UnsupportedError
 from orbitmq.admin.group.model import Member
 from orbitmq.protocol.broker_events import MAX_EVENTS
+from orbitmq.protocol.names import TRACE_PRODUCER_GROUP_PREFIX, is_system_group
 from orbitmq.protocol.versions import version_name
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ class Events:
 
     events: list[Event]
     reason: str
+
+
+def is_internal(group: str) -> bool:
+    """Whether clients join a group by themselves: for retries, traces, and RocketMQ's own tools."""
+    return is_system_group(group) or group.startswith(TRACE_PRODUCER_GROUP_PREFIX)
 
 
 async def producers(cluster: ManagedCluster) -> dict[str, list[Member]]:

@@ -13,6 +13,8 @@ COLORS = ["#4f7cff", "#17a391", "#e08a1e", "#c2459b", "#7a5af0", "#5b8c2a", "#d9
 TEXT = "#7d899c"
 LINE = "rgba(125,137,156,0.25)"
 NUMBER = "value => value.toLocaleString('en')"
+SHORT = "value => value.toLocaleString('en', {notation: 'compact'})"
+PERCENT = "value => (value * 100).toLocaleString('en', {maximumFractionDigits: 1}) + ' %'"
 SPANS = {"15 min": 900, "1 h": 3600, "24 h": 86_400, "7 d": 604_800}
 
 
@@ -30,6 +32,7 @@ class TimeChart:
         options["xAxis"]["min"] = begin * 1000
         options["xAxis"]["max"] = end * 1000
         options["legend"]["show"] = len(lines) > 1
+        options["grid"]["top"] = 34 if len(lines) > 1 else 12
         options["series"] = [
             {
                 "name": name,
@@ -37,7 +40,8 @@ class TimeChart:
                 "showSymbol": len(times) == 1,
                 "smooth": False,
                 "lineStyle": {"width": 2},
-                "areaStyle": {"opacity": 0.12},
+                # The areas of many lines would hide each other.
+                "areaStyle": {"opacity": 0.12 if len(lines) <= 2 else 0},
                 "data": [[time * 1000, round(value, 4)] for time, value in zip(times, values, strict=True)],
             }
             for name, (times, values) in lines.items()
@@ -60,7 +64,17 @@ def _time_options(label: str, form: str) -> dict[str, Any]:
         },
         "grid": {"left": 8, "right": 16, "top": 34, "bottom": 8, "containLabel": True},
         "tooltip": {"trigger": "axis", ":valueFormatter": form, "renderMode": "richText"},
-        "legend": {"show": False, "top": 0, "left": 0, "type": "scroll", "textStyle": {"color": TEXT}},
+        "legend": {
+            "show": False,
+            "top": 0,
+            "left": 0,
+            "type": "scroll",
+            "icon": "roundRect",
+            "itemWidth": 14,
+            "itemHeight": 4,
+            "textStyle": {"color": TEXT},
+            "pageTextStyle": {"color": TEXT},
+        },
         "xAxis": {
             "type": "time",
             "axisLabel": {"color": TEXT, "hideOverlap": True},
@@ -69,11 +83,47 @@ def _time_options(label: str, form: str) -> dict[str, Any]:
         "yAxis": {
             "type": "value",
             "min": 0,
-            "axisLabel": {"color": TEXT, ":formatter": form},
+            "max": 1 if form == PERCENT else None,
+            "axisLabel": {"color": TEXT, ":formatter": SHORT if form == NUMBER else form},
             "splitLine": {"lineStyle": {"color": LINE}},
         },
         "series": [],
     }
+
+
+class BarChart:
+    """Counts by name."""
+
+    def __init__(self, label: str) -> None:
+        axis = {"color": TEXT}
+        self._chart = ui.echart(
+            {
+                "color": COLORS,
+                "animation": False,
+                "aria": {"enabled": True, "label": {"description": label}},
+                "grid": {"left": 8, "right": 16, "top": 24, "bottom": 8, "containLabel": True},
+                "tooltip": {"trigger": "axis", ":valueFormatter": NUMBER, "renderMode": "richText"},
+                "xAxis": {"type": "category", "data": [], "axisLabel": axis, "axisTick": {"show": False}},
+                "yAxis": {
+                    "type": "value",
+                    "minInterval": 1,
+                    "axisLabel": {**axis, ":formatter": SHORT},
+                    "splitLine": {"lineStyle": {"color": LINE}},
+                },
+                "series": [
+                    {"type": "bar", "barMaxWidth": 56, "data": [], "label": {"show": True, "position": "top"}}
+                ],
+            }
+        ).classes("oq-chart")
+        self._chart.options["series"][0]["label"]["color"] = TEXT
+        self._chart.props["role"] = "img"
+        self._chart.props["aria-label"] = label
+
+    def show(self, counts: Sequence[tuple[str, int]]) -> None:
+        """Show these counts in place of those before."""
+        self._chart.options["xAxis"]["data"] = [name for name, _ in counts]
+        self._chart.options["series"][0]["data"] = [count for _, count in counts]
+        self._chart.update()
 
 
 def graph(label: str, nodes: Sequence[Mapping[str, Any]], edges: Sequence[tuple[str, str, str]]) -> None:
@@ -85,10 +135,19 @@ def graph(label: str, nodes: Sequence[Mapping[str, Any]], edges: Sequence[tuple[
     series = {
         "type": "graph",
         "coordinateSystem": "cartesian2d",
-        "symbol": "rect",
-        "symbolSize": [190, 46],
+        # Edges end at a circle around the node; the box is the label, as wide as the circle.
+        "symbol": "circle",
+        "symbolSize": 200,
         "edgeSymbol": ["none", "arrow"],
-        "label": {"show": True, "color": "#fff", "width": 176, "overflow": "truncate", "lineHeight": 16},
+        "label": {
+            "show": True,
+            "color": "#fff",
+            "width": 176,
+            "overflow": "truncate",
+            "lineHeight": 17,
+            "padding": [8, 10],
+            "borderRadius": 8,
+        },
         "edgeLabel": {
             "show": True,
             ":formatter": "one => one.data.text",
@@ -100,9 +159,9 @@ def graph(label: str, nodes: Sequence[Mapping[str, Any]], edges: Sequence[tuple[
         "data": [
             {
                 "name": str(node["name"]),
-                "label": {"formatter": str(node["text"])},
+                "label": {"formatter": str(node["text"]), "backgroundColor": str(node["color"])},
                 "value": [int(node["column"]), rows - 1 - int(node["row"])],
-                "itemStyle": {"color": str(node["color"])},
+                "itemStyle": {"color": "transparent"},
             }
             for node in nodes
         ],
@@ -113,7 +172,8 @@ def graph(label: str, nodes: Sequence[Mapping[str, Any]], edges: Sequence[tuple[
         "aria": {"enabled": True, "label": {"description": label}},
         "grid": {"left": 110, "right": 110, "top": 36, "bottom": 36},
         "xAxis": {**axis, "max": max(columns, 1)},
-        "yAxis": {**axis, "max": max(rows - 1, 1) if rows > 1 else 0.001},
+        # One row is in the middle.
+        "yAxis": {**axis, "min": 0 if rows > 1 else -1, "max": rows - 1 if rows > 1 else 1},
         "series": [series],
     }
     chart = ui.echart(options).classes("oq-chart")

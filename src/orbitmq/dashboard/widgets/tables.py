@@ -17,7 +17,7 @@ PAGE_SIZES = (25, 50, 100, 200)
 
 # A cell is a link if its row has an address for it, a badge if it has a kind.
 _CELL = """
-<q-td :props="props" :class="{{'is-wrapped': {wrapped}}}">
+<q-td :props="props" :class="'{style}'" :title="{clipped} ? String(props.value) : undefined">
   <a v-if="props.row.links && props.row.links['{name}']" :href="props.row.links['{name}']">{{{{ props.value }}}}</a>
   <span v-else-if="props.row.kinds && props.row.kinds['{name}'] !== undefined" class="oq-badge"
     :class="props.row.kinds['{name}']">{{{{ props.value }}}}</span>
@@ -45,6 +45,8 @@ class Column:
     sortable: bool = False
     wrapped: bool = False
     """Long text: broken into lines."""
+    clipped: bool = False
+    """Long text: on one line, as far as there is room."""
     form: str = ""
     """A JavaScript function that formats a value."""
 
@@ -126,6 +128,8 @@ class PagedTable:
         }
         self.element = _table(label, columns, on_action, pagination)
         self.element.on("request", self._on_request)
+        self.element.on_pagination_change(self._keep_total)
+        self._total = 0
         self._place = ui.element("div")
         with self._place:
             empty("search_off", nothing)
@@ -152,9 +156,15 @@ class PagedTable:
         )
         await self.refresh()
 
+    def _keep_total(self, event: Any) -> None:
+        """Browsers send the number of rows back, that of an earlier load if the next one was faster."""
+        if event.value.get("rowsNumber") != self._total:
+            self.element.pagination = {**event.value, "rowsNumber": self._total}
+
     async def _load(self) -> None:
         rows, total = await self._fetch(self._query)
         query = self._query
+        self._total = total
         self.element.rows = rows
         self.element.pagination = {
             "rowsPerPage": query.size,
@@ -183,7 +193,9 @@ def _table(
     table.props["role"] = "region"
     for column in columns:
         name = column.name
-        table.add_slot(f"body-cell-{name}", _CELL.format(name=name, wrapped=str(column.wrapped).lower()))
+        style = "is-wrapped" if column.wrapped else "is-clipped" if column.clipped else ""
+        cell = _CELL.format(name=name, style=style, clipped=str(column.clipped).lower())
+        table.add_slot(f"body-cell-{name}", cell)
     if on_action is not None:
         table.add_slot(f"body-cell-{ACTIONS}", _ACTIONS)
 

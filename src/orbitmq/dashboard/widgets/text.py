@@ -47,10 +47,23 @@ def ago(time_ms: int) -> str:
     if time_ms <= 0:
         return "never"
     seconds = max(0.0, time.time() - time_ms / 1000)
+    if seconds < 1:
+        return "just now"
     for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h")):
         if seconds < limit:
             return f"{seconds / unit:.0f} {name} ago"
     return f"{seconds / 86_400:.0f} days ago"
+
+
+def until(time_ms: int) -> str:
+    """How long it is until a time."""
+    seconds = time_ms / 1000 - time.time()
+    if seconds <= 0:
+        return "now"
+    for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86_400:.0f} days"
 
 
 def parse_moment(text: str) -> int | None:
