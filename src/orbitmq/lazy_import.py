@@ -1,4 +1,4 @@
-"""Lazy import of libraries that load slowly."""
+"""Lazy import of libraries that load slowly, and the check that those of a server are installed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
+
+SERVER_MODULES = ("cryptography", "lark", "mmh3", "numpy", "re2")
+"""Modules of the extra ``server``."""
 
 
 class _MissingModule(ModuleType):
@@ -41,6 +44,17 @@ def lazy_module(name: str) -> ModuleType:
         # As the import system does, for later imports by the full name.
         setattr(sys.modules[package], child, module)
     return module
+
+
+def require_server(user: str) -> None:
+    """Raise ImportError, in one sentence, if a module of the extra ``server`` is not installed.
+
+    Most are imported at their first use: without this check a server would start, and fail at a request.
+    """
+    missing = next((name for name in SERVER_MODULES if _spec(name) is None), None)
+    if missing is not None:
+        sentence = f"{user} needs the package {missing}, which is not installed: pip install 'orbitmq[server]'"
+        raise ImportError(sentence, name=missing)
 
 
 def _spec(name: str) -> ModuleSpec | None:

@@ -36,9 +36,9 @@ main()
     [
         (["sql", "select 1"], "pipelines"),
         (["outbox", "status", "--url", "sqlite://"], "sql"),
-        (["pipeline", "init", "p"], "pipelines"),
+        (["pipeline", "init", "p"], "cli"),
         (["pipeline", "validate"], "pipelines"),
-        (["pipeline", "run"], "pipelines"),
+        (["pipeline", "run"], "cli"),
         (["pipeline", "archive", "--topics", "t", "--to", "x"], "pipelines"),
     ],
 )

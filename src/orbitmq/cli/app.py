@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.cli.interrupts import INTERRUPTED
 from orbitmq.cli.server.gc_tuning import disable_gc_for_start
+from orbitmq.lazy_import import require_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -130,6 +131,8 @@ def is_operated(verb: str, arguments: Sequence[str]) -> bool:
 def run_server(verb: str, arguments: Sequence[str]) -> None:
     """Run a verb that parses its own arguments. Raises SystemExit with a code other than 0 if it fails."""
     if not operate(verb, arguments):
+        if verb in SERVERS:
+            require_server(f"orbitmq {verb}")
         module, name = VERBS[verb].split(":")
         getattr(importlib.import_module(module), name)(arguments)
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "click": "cli",
+    "yaml": "cli",
+    "lark": "cli",
+    "numpy": "server",
+    "re2": "server",
+    "mmh3": "server",
+    "cryptography": "server",
     "pyspark": "pipelines",
     "pyarrow": "pipelines",
     "pandas": "pipelines",
     "matplotlib": "pipelines",
-    "yaml": "pipelines",
     "confluent_kafka": "kafka",
     "fastavro": "formats",
     "google": "formats",
@@ -18,6 +26,7 @@ EXTRAS = {
     "pydantic": "dashboard",
     "starlette": "dashboard",
     "opentelemetry": "otel",
+    "prometheus_client": "otel",
     "faststream": "faststream",
     "sqlalchemy": "sql",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import difflib
 import numbers
 from typing import Any
 
@@ -38,6 +37,8 @@ def split_options(options: dict[str, Any], *kinds: type) -> list[dict[str, Any]]
     annotations = {name: annotation for every in fields for name, annotation in every.items()}
     for name, value in options.items():
         if name not in annotations:
+            import difflib  # noqa: PLC0415 - slow to import, for this sentence only
+
             near = difflib.get_close_matches(name, annotations, 1)
             hint = f": did you mean {near[0]}?" if near else ""
             raise InvalidOptionError(f"there is no option {name}{hint}")

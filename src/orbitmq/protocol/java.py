@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import functools
+import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,15 @@ ten thousand such loops."""
 
 _WIDEST = 512
 """The longest text that is padded for ``hash_many``; one outlier must not widen the whole table."""
+
+
+@functools.cache
+def _has_numpy() -> bool:
+    """False where only the SDK is installed."""
+    try:
+        return importlib.util.find_spec("numpy") is not None
+    except ValueError:
+        return False
 
 
 @functools.cache
@@ -116,6 +126,8 @@ def _hash_units(units: bytes | memoryview) -> int:
         for unit in units:
             value = value * 31 + unit
         return value & _MASK
+    if not _has_numpy():
+        return functools.reduce(lambda value, unit: (value * 31 + unit) & _MASK, units, 0)
     numbers = np.frombuffer(units, np.uint8 if isinstance(units, bytes) else np.uint16).astype(np.uint32)
     if len(numbers) <= _WIDEST:
         return int(numbers @ _powers()[_WIDEST - len(numbers) :])

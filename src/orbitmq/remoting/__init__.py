@@ -5,6 +5,10 @@ PROXY headers, timeouts and limits. Not here: the meaning of requests, and topic
 event loop and time from its clock, so that a simulator can take the place of the loop.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from orbitmq.platform.event_loop import new_event_loop, run
 from orbitmq.remoting.client import RemotingClient
 from orbitmq.remoting.connection import Answer, Connection, Handler
@@ -22,8 +26,10 @@ from orbitmq.remoting.errors import (
 from orbitmq.remoting.gather_write import Buffer
 from orbitmq.remoting.interceptor import FrameInterceptor
 from orbitmq.remoting.limits.connection_limits import Limits
-from orbitmq.remoting.server import Listener, RemotingServer
 from orbitmq.remoting.tls.context import ClientTls, ServerTls, TlsMode
+
+if TYPE_CHECKING:
+    from orbitmq.remoting.server import Listener, RemotingServer
 
 __all__ = [
     "Answer",
@@ -50,3 +56,14 @@ __all__ = [
     "new_event_loop",
     "run",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load the server at its first use: clients do not need it."""
+    if name not in {"Listener", "RemotingServer"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from orbitmq.remoting import server  # noqa: PLC0415
+
+    found: object = getattr(server, name)
+    globals()[name] = found
+    return found

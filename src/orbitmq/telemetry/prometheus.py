@@ -10,7 +10,7 @@ from orbitmq.client.middleware import Middleware
 try:
     from prometheus_client import REGISTRY, Counter, Histogram
 except ImportError as error:
-    raise ImportError("prometheus_client is not installed: pip install prometheus-client") from error
+    raise ImportError("prometheus_client is not installed: pip install 'orbitmq[otel]'") from error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from orbitmq.lazy_import import require_server
+
 if TYPE_CHECKING:
     from orbitmq.testing.cluster_thread import ThreadCluster
     from orbitmq.testing.local_cluster import LocalCluster
@@ -48,6 +50,8 @@ def __getattr__(name: str) -> object:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "LocalCluster":
+        require_server("a cluster inside tests")
     found: object = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     globals()[name] = found
     return found

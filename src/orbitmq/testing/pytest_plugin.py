@@ -50,7 +50,10 @@ def orbitmq(request: pytest.FixtureRequest, orbitmq_options: dict[str, Any]) -> 
 
 
 def _cluster(options: dict[str, Any]) -> Iterator[ThreadCluster]:
-    from orbitmq.testing.local_cluster import LocalCluster  # noqa: PLC0415 - takes long, and few tests need it
+    try:
+        from orbitmq.testing import LocalCluster  # noqa: PLC0415 - takes long, and few tests need it
+    except ImportError as error:
+        pytest.fail(str(error), pytrace=False)
 
     with LocalCluster(**options) as cluster:
         yield cluster

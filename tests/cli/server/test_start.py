@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from support.cli.server_process import ServerProcess
 
 LATER = {
-    "numpy", "lz4.frame", "zstandard", "typer", "click", "rich", "pydantic", "orbitmq.filter.tree",
+    "numpy", "lz4.frame", "backports.zstd", "typer", "click", "rich", "pydantic", "orbitmq.filter.tree",
     "orbitmq.client",
 }  # fmt: skip
 """Modules that a listening server has not imported: each takes a good part of the start-up time to import."""

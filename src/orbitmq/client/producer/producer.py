@@ -39,8 +39,6 @@ from orbitmq.client.producer.request_reply import check_request, create_reply
 from orbitmq.client.producer.send import Sender
 from orbitmq.client.producer.wire import member_receipts
 from orbitmq.client.query.find import MAX_FOUND, find
-from orbitmq.client.trace.dispatcher import PRODUCE, TraceDispatcher
-from orbitmq.client.trace.hooks import SendTracing
 from orbitmq.client.validation import check_message, check_topic_to_send
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command.command import Command
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
     from orbitmq.client.message import Message, Receipt, ReceivedMessage
     from orbitmq.client.producer.hooks import SendHook
     from orbitmq.client.producer.queue_selector import Selector
+    from orbitmq.client.trace.hooks import SendTracing
     from orbitmq.protocol.bodies import MessageQueue
 
     Callback: TypeAlias = Callable[[Receipt | None, BaseException | None], None]
@@ -170,6 +169,9 @@ class Producer:
         """Start the trace dispatcher if ``enable_trace`` is on."""
         if not self.client_config.enable_trace:
             return
+        from orbitmq.client.trace.dispatcher import PRODUCE, TraceDispatcher  # noqa: PLC0415
+        from orbitmq.client.trace.hooks import SendTracing  # noqa: PLC0415
+
         dispatcher = TraceDispatcher(self.client_config, self.config.group, PRODUCE, Producer)
         await dispatcher.start()
         self._tracing = SendTracing(dispatcher)

@@ -3,167 +3,176 @@
 One module per subject. Names are RocketMQ's, so that a body here is found under the name it has in Java; what a
 peer sends is read with ``X.decode(bytes)`` and what it gets is ``x.encode()``. Bodies that are no JSON objects
 (messages, properties text, the timer check point) are not here.
+
+Each name is imported at its first use: a producer needs few of them.
 """
 
-from orbitmq.protocol.bodies.auth import (
-    AclInfo,
-    PolicyEntryInfo,
-    PolicyInfo,
-    UserInfo,
-)
-from orbitmq.protocol.bodies.clients import (
-    CheckClientRequestBody,
-    Connection,
-    ConsumeFromWhere,
-    ConsumerConnection,
-    ConsumerData,
-    ConsumeType,
-    GetConsumerListByGroupResponseBody,
-    HeartbeatData,
-    MessageModel,
-    MessageQueueAssignment,
-    MessageRequestMode,
-    MessageRequestModeSerializeWrapper,
-    ProducerConnection,
-    ProducerData,
-    ProducerInfo,
-    ProducerTableInfo,
-    QueryAssignmentRequestBody,
-    QueryAssignmentResponseBody,
-    SetMessageRequestModeRequestBody,
-    SubscriptionData,
-)
-from orbitmq.protocol.bodies.codec import (
-    Body,
-)
-from orbitmq.protocol.bodies.groups import (
-    RETRY_DELAYS,
-    CustomizedRetryPolicy,
-    ExponentialRetryPolicy,
-    GroupForbidden,
-    GroupList,
-    GroupRetryPolicy,
-    GroupRetryPolicyType,
-    SimpleSubscriptionData,
-    SubscriptionGroupConfig,
-    SubscriptionGroupList,
-    SubscriptionGroupWrapper,
-)
-from orbitmq.protocol.bodies.inspection import (
-    PROP_CLIENT_VERSION,
-    PROP_CONSUME_ORDERLY,
-    PROP_CONSUME_TYPE,
-    PROP_CONSUMER_START_TIMESTAMP,
-    PROP_NAMESERVER_ADDR,
-    PROP_THREADPOOL_CORE_SIZE,
-    CMResult,
-    ConsumeMessageDirectlyResult,
-    ConsumeQueueData,
-    ConsumerRunningInfo,
-    PopProcessQueueInfo,
-    ProcessQueueInfo,
-    QueryConsumeQueueResponseBody,
-    QuerySubscriptionResponseBody,
-)
-from orbitmq.protocol.bodies.lite import (
-    ClientGroup,
-    GetBrokerLiteInfoResponseBody,
-    GetLiteClientInfoResponseBody,
-    GetLiteGroupInfoResponseBody,
-    GetLiteTopicInfoResponseBody,
-    GetParentTopicInfoResponseBody,
-    LiteLagInfo,
-    LiteSubscriptionAction,
-    LiteSubscriptionCtlRequestBody,
-    LiteSubscriptionDTO,
-    OffsetOption,
-    OffsetOptionType,
-)
-from orbitmq.protocol.bodies.offsets import (
-    ConsumerOffsetSerializeWrapper,
-    DelayOffsetSerializeWrapper,
-    GetConsumerStatusBody,
-    LmqConsumerOffsetSerializeWrapper,
-    MessageQueueForC,
-    OffsetMovedEvent,
-    OffsetSerializeWrapper,
-    QueryCorrectionOffsetBody,
-    ResetOffsetBody,
-    ResetOffsetBodyForC,
-)
-from orbitmq.protocol.bodies.pop import (
-    AckMsg,
-    BatchAck,
-    BatchAckMessageRequestBody,
-    BatchAckMsg,
-    PopCheckPoint,
-)
-from orbitmq.protocol.bodies.queues import (
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    MessageQueue,
-    UnlockBatchRequestBody,
-)
-from orbitmq.protocol.bodies.registration import (
-    MAX_INFLATED_SIZE,
-    RegisterBrokerBody,
-    is_compressed,
-)
-from orbitmq.protocol.bodies.replication import (
-    LAST_END_OFFSET,
-    BrokerReplicasInfo,
-    ElectMasterResponseBody,
-    EpochEntry,
-    EpochEntryCache,
-    HAClientRuntimeInfo,
-    HAConnectionRuntimeInfo,
-    HARuntimeInfo,
-    ReplicaIdentity,
-    ReplicasInfo,
-    SyncStateSet,
-)
-from orbitmq.protocol.bodies.routing import (
-    BrokerData,
-    BrokerMemberGroup,
-    ClusterInfo,
-    GetBrokerMemberGroupResponseBody,
-    QueueData,
-    TopicRouteData,
-)
-from orbitmq.protocol.bodies.static_topics import (
-    LogicQueueMappingItem,
-    TopicQueueMappingDetail,
-    TopicQueueMappingInfo,
-    TopicQueueMappingSerializeWrapper,
-)
-from orbitmq.protocol.bodies.stats import (
-    BrokerStatsData,
-    BrokerStatsItem,
-    ConsumeStats,
-    ConsumeStatsList,
-    ConsumeStatus,
-    Metric,
-    OffsetWrapper,
-    QueryConsumeTimeSpanBody,
-    QueueTimeSpan,
-    TimerMetricsSerializeWrapper,
-    TopicOffset,
-    TopicStatsTable,
-    TransactionMetricsSerializeWrapper,
-)
-from orbitmq.protocol.bodies.topics import (
-    CreateTopicListRequestBody,
-    KVTable,
-    TopicConfig,
-    TopicConfigAndMappingSerializeWrapper,
-    TopicConfigAndQueueMapping,
-    TopicConfigSerializeWrapper,
-    TopicFilterType,
-    TopicList,
-)
-from orbitmq.protocol.bodies.version import (
-    DataVersion,
-)
+from __future__ import annotations
+
+# Not from typing, which takes longer to import than this package.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from orbitmq.protocol.bodies.auth import (
+        AclInfo,
+        PolicyEntryInfo,
+        PolicyInfo,
+        UserInfo,
+    )
+    from orbitmq.protocol.bodies.clients import (
+        CheckClientRequestBody,
+        Connection,
+        ConsumeFromWhere,
+        ConsumerConnection,
+        ConsumerData,
+        ConsumeType,
+        GetConsumerListByGroupResponseBody,
+        HeartbeatData,
+        MessageModel,
+        MessageQueueAssignment,
+        MessageRequestMode,
+        MessageRequestModeSerializeWrapper,
+        ProducerConnection,
+        ProducerData,
+        ProducerInfo,
+        ProducerTableInfo,
+        QueryAssignmentRequestBody,
+        QueryAssignmentResponseBody,
+        SetMessageRequestModeRequestBody,
+        SubscriptionData,
+    )
+    from orbitmq.protocol.bodies.codec import (
+        Body,
+    )
+    from orbitmq.protocol.bodies.groups import (
+        RETRY_DELAYS,
+        CustomizedRetryPolicy,
+        ExponentialRetryPolicy,
+        GroupForbidden,
+        GroupList,
+        GroupRetryPolicy,
+        GroupRetryPolicyType,
+        SimpleSubscriptionData,
+        SubscriptionGroupConfig,
+        SubscriptionGroupList,
+        SubscriptionGroupWrapper,
+    )
+    from orbitmq.protocol.bodies.inspection import (
+        PROP_CLIENT_VERSION,
+        PROP_CONSUME_ORDERLY,
+        PROP_CONSUME_TYPE,
+        PROP_CONSUMER_START_TIMESTAMP,
+        PROP_NAMESERVER_ADDR,
+        PROP_THREADPOOL_CORE_SIZE,
+        CMResult,
+        ConsumeMessageDirectlyResult,
+        ConsumeQueueData,
+        ConsumerRunningInfo,
+        PopProcessQueueInfo,
+        ProcessQueueInfo,
+        QueryConsumeQueueResponseBody,
+        QuerySubscriptionResponseBody,
+    )
+    from orbitmq.protocol.bodies.lite import (
+        ClientGroup,
+        GetBrokerLiteInfoResponseBody,
+        GetLiteClientInfoResponseBody,
+        GetLiteGroupInfoResponseBody,
+        GetLiteTopicInfoResponseBody,
+        GetParentTopicInfoResponseBody,
+        LiteLagInfo,
+        LiteSubscriptionAction,
+        LiteSubscriptionCtlRequestBody,
+        LiteSubscriptionDTO,
+        OffsetOption,
+        OffsetOptionType,
+    )
+    from orbitmq.protocol.bodies.offsets import (
+        ConsumerOffsetSerializeWrapper,
+        DelayOffsetSerializeWrapper,
+        GetConsumerStatusBody,
+        LmqConsumerOffsetSerializeWrapper,
+        MessageQueueForC,
+        OffsetMovedEvent,
+        OffsetSerializeWrapper,
+        QueryCorrectionOffsetBody,
+        ResetOffsetBody,
+        ResetOffsetBodyForC,
+    )
+    from orbitmq.protocol.bodies.pop import (
+        AckMsg,
+        BatchAck,
+        BatchAckMessageRequestBody,
+        BatchAckMsg,
+        PopCheckPoint,
+    )
+    from orbitmq.protocol.bodies.queues import (
+        LockBatchRequestBody,
+        LockBatchResponseBody,
+        MessageQueue,
+        UnlockBatchRequestBody,
+    )
+    from orbitmq.protocol.bodies.registration import (
+        MAX_INFLATED_SIZE,
+        RegisterBrokerBody,
+        is_compressed,
+    )
+    from orbitmq.protocol.bodies.replication import (
+        LAST_END_OFFSET,
+        BrokerReplicasInfo,
+        ElectMasterResponseBody,
+        EpochEntry,
+        EpochEntryCache,
+        HAClientRuntimeInfo,
+        HAConnectionRuntimeInfo,
+        HARuntimeInfo,
+        ReplicaIdentity,
+        ReplicasInfo,
+        SyncStateSet,
+    )
+    from orbitmq.protocol.bodies.routing import (
+        BrokerData,
+        BrokerMemberGroup,
+        ClusterInfo,
+        GetBrokerMemberGroupResponseBody,
+        QueueData,
+        TopicRouteData,
+    )
+    from orbitmq.protocol.bodies.static_topics import (
+        LogicQueueMappingItem,
+        TopicQueueMappingDetail,
+        TopicQueueMappingInfo,
+        TopicQueueMappingSerializeWrapper,
+    )
+    from orbitmq.protocol.bodies.stats import (
+        BrokerStatsData,
+        BrokerStatsItem,
+        ConsumeStats,
+        ConsumeStatsList,
+        ConsumeStatus,
+        Metric,
+        OffsetWrapper,
+        QueryConsumeTimeSpanBody,
+        QueueTimeSpan,
+        TimerMetricsSerializeWrapper,
+        TopicOffset,
+        TopicStatsTable,
+        TransactionMetricsSerializeWrapper,
+    )
+    from orbitmq.protocol.bodies.topics import (
+        CreateTopicListRequestBody,
+        KVTable,
+        TopicConfig,
+        TopicConfigAndMappingSerializeWrapper,
+        TopicConfigAndQueueMapping,
+        TopicConfigSerializeWrapper,
+        TopicFilterType,
+        TopicList,
+    )
+    from orbitmq.protocol.bodies.version import (
+        DataVersion,
+    )
 
 __all__ = [
     "LAST_END_OFFSET",
@@ -294,3 +303,145 @@ __all__ = [
     "UserInfo",
     "is_compressed",
 ]
+
+_MODULES = {
+    "AclInfo": "auth",
+    "PolicyEntryInfo": "auth",
+    "PolicyInfo": "auth",
+    "UserInfo": "auth",
+    "CheckClientRequestBody": "clients",
+    "Connection": "clients",
+    "ConsumeFromWhere": "clients",
+    "ConsumerConnection": "clients",
+    "ConsumerData": "clients",
+    "ConsumeType": "clients",
+    "GetConsumerListByGroupResponseBody": "clients",
+    "HeartbeatData": "clients",
+    "MessageModel": "clients",
+    "MessageQueueAssignment": "clients",
+    "MessageRequestMode": "clients",
+    "MessageRequestModeSerializeWrapper": "clients",
+    "ProducerConnection": "clients",
+    "ProducerData": "clients",
+    "ProducerInfo": "clients",
+    "ProducerTableInfo": "clients",
+    "QueryAssignmentRequestBody": "clients",
+    "QueryAssignmentResponseBody": "clients",
+    "SetMessageRequestModeRequestBody": "clients",
+    "SubscriptionData": "clients",
+    "Body": "codec",
+    "RETRY_DELAYS": "groups",
+    "CustomizedRetryPolicy": "groups",
+    "ExponentialRetryPolicy": "groups",
+    "GroupForbidden": "groups",
+    "GroupList": "groups",
+    "GroupRetryPolicy": "groups",
+    "GroupRetryPolicyType": "groups",
+    "SimpleSubscriptionData": "groups",
+    "SubscriptionGroupConfig": "groups",
+    "SubscriptionGroupList": "groups",
+    "SubscriptionGroupWrapper": "groups",
+    "PROP_CLIENT_VERSION": "inspection",
+    "PROP_CONSUME_ORDERLY": "inspection",
+    "PROP_CONSUME_TYPE": "inspection",
+    "PROP_CONSUMER_START_TIMESTAMP": "inspection",
+    "PROP_NAMESERVER_ADDR": "inspection",
+    "PROP_THREADPOOL_CORE_SIZE": "inspection",
+    "CMResult": "inspection",
+    "ConsumeMessageDirectlyResult": "inspection",
+    "ConsumeQueueData": "inspection",
+    "ConsumerRunningInfo": "inspection",
+    "PopProcessQueueInfo": "inspection",
+    "ProcessQueueInfo": "inspection",
+    "QueryConsumeQueueResponseBody": "inspection",
+    "QuerySubscriptionResponseBody": "inspection",
+    "ClientGroup": "lite",
+    "GetBrokerLiteInfoResponseBody": "lite",
+    "GetLiteClientInfoResponseBody": "lite",
+    "GetLiteGroupInfoResponseBody": "lite",
+    "GetLiteTopicInfoResponseBody": "lite",
+    "GetParentTopicInfoResponseBody": "lite",
+    "LiteLagInfo": "lite",
+    "LiteSubscriptionAction": "lite",
+    "LiteSubscriptionCtlRequestBody": "lite",
+    "LiteSubscriptionDTO": "lite",
+    "OffsetOption": "lite",
+    "OffsetOptionType": "lite",
+    "ConsumerOffsetSerializeWrapper": "offsets",
+    "DelayOffsetSerializeWrapper": "offsets",
+    "GetConsumerStatusBody": "offsets",
+    "LmqConsumerOffsetSerializeWrapper": "offsets",
+    "MessageQueueForC": "offsets",
+    "OffsetMovedEvent": "offsets",
+    "OffsetSerializeWrapper": "offsets",
+    "QueryCorrectionOffsetBody": "offsets",
+    "ResetOffsetBody": "offsets",
+    "ResetOffsetBodyForC": "offsets",
+    "AckMsg": "pop",
+    "BatchAck": "pop",
+    "BatchAckMessageRequestBody": "pop",
+    "BatchAckMsg": "pop",
+    "PopCheckPoint": "pop",
+    "LockBatchRequestBody": "queues",
+    "LockBatchResponseBody": "queues",
+    "MessageQueue": "queues",
+    "UnlockBatchRequestBody": "queues",
+    "MAX_INFLATED_SIZE": "registration",
+    "RegisterBrokerBody": "registration",
+    "is_compressed": "registration",
+    "LAST_END_OFFSET": "replication",
+    "BrokerReplicasInfo": "replication",
+    "ElectMasterResponseBody": "replication",
+    "EpochEntry": "replication",
+    "EpochEntryCache": "replication",
+    "HAClientRuntimeInfo": "replication",
+    "HAConnectionRuntimeInfo": "replication",
+    "HARuntimeInfo": "replication",
+    "ReplicaIdentity": "replication",
+    "ReplicasInfo": "replication",
+    "SyncStateSet": "replication",
+    "BrokerData": "routing",
+    "BrokerMemberGroup": "routing",
+    "ClusterInfo": "routing",
+    "GetBrokerMemberGroupResponseBody": "routing",
+    "QueueData": "routing",
+    "TopicRouteData": "routing",
+    "LogicQueueMappingItem": "static_topics",
+    "TopicQueueMappingDetail": "static_topics",
+    "TopicQueueMappingInfo": "static_topics",
+    "TopicQueueMappingSerializeWrapper": "static_topics",
+    "BrokerStatsData": "stats",
+    "BrokerStatsItem": "stats",
+    "ConsumeStats": "stats",
+    "ConsumeStatsList": "stats",
+    "ConsumeStatus": "stats",
+    "Metric": "stats",
+    "OffsetWrapper": "stats",
+    "QueryConsumeTimeSpanBody": "stats",
+    "QueueTimeSpan": "stats",
+    "TimerMetricsSerializeWrapper": "stats",
+    "TopicOffset": "stats",
+    "TopicStatsTable": "stats",
+    "TransactionMetricsSerializeWrapper": "stats",
+    "CreateTopicListRequestBody": "topics",
+    "KVTable": "topics",
+    "TopicConfig": "topics",
+    "TopicConfigAndMappingSerializeWrapper": "topics",
+    "TopicConfigAndQueueMapping": "topics",
+    "TopicConfigSerializeWrapper": "topics",
+    "TopicFilterType": "topics",
+    "TopicList": "topics",
+    "DataVersion": "version",
+}
+"""Module of each name."""
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value

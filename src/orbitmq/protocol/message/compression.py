@@ -6,6 +6,7 @@ Brokers store and hand out compressed bodies as they are; only clients and tools
 from __future__ import annotations
 
 import enum
+import sys
 import zlib
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,13 @@ from orbitmq.protocol.message.flags import COMPRESSED, COMPRESSION_MASK
 
 if TYPE_CHECKING:
     import lz4.frame as lz4_frame
-    import zstandard
+    from backports import zstd
 
     inflater = zlib.decompressobj
     _INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error,)
 else:
-    lz4_frame, zstandard = lazy_module("lz4.frame"), lazy_module("zstandard")
+    lz4_frame = lazy_module("lz4.frame")
+    zstd = lazy_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     try:
         # isal inflates 60 kB in 59 µs, zlib in 166. It compresses to other bytes than zlib, though, and
         # has no level 5, so compression stays with zlib.
@@ -40,11 +42,6 @@ compress; this leaves a factor of 16 to those who raised it, and is what one hos
 _STEP = 1024 * 1024
 """LZ4 output is taken in steps of this size, because the library allocates a step before it knows
 whether it needs it."""
-
-_ZSTD_STEP = 64
-_ZSTD_EXPANSION = 32768
-"""Four bytes of zstd can stand for a block of 128 KiB, and the library sets no limit to what one call
-returns. So input is fed in pieces that cannot pass the limit by more than 64 such bytes do: 2 MiB."""
 
 
 class Compression(enum.IntEnum):
@@ -80,9 +77,9 @@ def compress(body: bytes | memoryview, kind: Compression = Compression.ZLIB, lev
         frame: bytes = packer.begin() + packer.compress(body) + packer.flush()
         return frame
     # Java flushes the stream before it closes it, which ends the frame with an empty block.
-    stream = zstandard.ZstdCompressor(level=level).compressobj()
-    data = stream.compress(body) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
-    return data + stream.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH)
+    stream = zstd.ZstdCompressor(level=level)
+    data = stream.compress(body) + stream.flush(stream.FLUSH_BLOCK)
+    return data + stream.flush(stream.FLUSH_FRAME)
 
 
 def decompress(body: bytes | memoryview, sys_flag: int, limit: int = MAX_BODY_SIZE) -> bytes:
@@ -142,23 +139,23 @@ def _read_lz4(data: bytes, limit: int) -> tuple[bytes, bytes]:
 
 def _read_zstd(data: bytes, limit: int) -> tuple[bytes, bytes]:
     """The first zstd frame, and what follows it."""
-    stream = zstandard.ZstdDecompressor().decompressobj()
+    stream = zstd.ZstdDecompressor()
     parts = []
-    size = position = 0
+    size = 0
     try:
-        while not stream.eof:
-            end = position + max(_ZSTD_STEP, (limit - size) // _ZSTD_EXPANSION)
-            if position >= len(data):
-                raise _truncated()
-            part = stream.decompress(data[position:end])
-            position = end
+        while True:
+            part = stream.decompress(data, limit - size + 1)
+            data = b""
             parts.append(part)
             size += len(part)
             if size > limit:
                 raise _too_large(limit)
-    except zstandard.ZstdError as error:
+            if stream.eof:
+                return b"".join(parts), stream.unused_data
+            if stream.needs_input:
+                raise _truncated()
+    except zstd.ZstdError as error:
         raise ProtocolError(f"the body is not a zstd frame: {error}") from error
-    return b"".join(parts), stream.unused_data + data[position:]
 
 
 def _too_large(limit: int) -> ProtocolError:
