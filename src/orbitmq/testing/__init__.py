@@ -13,8 +13,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from orbitmq.lazy_import import require_server
-
 if TYPE_CHECKING:
     from orbitmq.testing.cluster_thread import ThreadCluster
     from orbitmq.testing.local_cluster import LocalCluster
@@ -51,6 +49,8 @@ def __getattr__(name: str) -> object:
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "LocalCluster":
+        from orbitmq.lazy_import import require_server  # noqa: PLC0415 - pytest imports this package in every run
+
         require_server("a cluster inside tests")
     found: object = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     globals()[name] = found
