@@ -40,6 +40,8 @@ SHAPES = (
     Shape(APACHE, 1, is_sync=True),
 )
 CATCH_UP_BODY = 4096
+CATCH_UP_ROUNDS = 3
+CATCH_UP_ROUND_SECONDS = 1.0
 
 
 def replicas(
@@ -125,18 +127,47 @@ def _measure(pair: Pair, load: RawLoad, seconds: float, found: dict[tuple[str, s
 
 
 def _catch_up(root: Path, size: int) -> list[Figure]:
-    """An empty slave behind a log of this size."""
+    """An empty slave behind a log of this size; then another one, while the master takes sends.
+
+    Of OrbitMQ only: Apache's master sends an empty slave the newest log file.
+    """
     pair = Pair(Shape(ORBITMQ, 1), root)
     try:
         load = RawLoad("send", CATCH_UP_BODY, 8, 64)
-        pair.master.make_topic(load.topic)
+        sends = LOADS[0]
+        for each in (load, sends):
+            pair.master.make_topic(each.topic)
         while pair.status().master_commit_log_max_offset < size:
             raw_load.send_for(load, pair.master, 2.0)
         copied = pair.status().master_commit_log_max_offset
         began = time.monotonic()
         pair.add_slaves()
         pair.slaves[0].wait_until(pair.is_copied, what="copied", seconds=CATCH_UP_SECONDS)
-        rate = copied / MIB / (time.monotonic() - began)
+        alone = copied / MIB / (time.monotonic() - began)
+        before = [_rate(sends, pair) for _ in range(CATCH_UP_ROUNDS)]
+        copied = pair.status().master_commit_log_max_offset
+        began = time.monotonic()
+        pair.exchange_slave()
+        meanwhile = [_rate(sends, pair)]
+        while not pair.has_copied(copied):
+            if time.monotonic() - began > CATCH_UP_SECONDS:
+                raise PeerError(f"an empty slave had not copied the log after {CATCH_UP_SECONDS} s")
+            meanwhile.append(_rate(sends, pair))
+        loaded = copied / MIB / (time.monotonic() - began)
     finally:
         pair.close()
-    return [figure(ORBITMQ, f"catch-up of {copied / GIB:.1f} GiB, start of the slave included", "MiB/s", [rate])]
+    what = f"catch-up of {copied / GIB:.1f} GiB, start of the slave included"
+    return [
+        figure(ORBITMQ, what, "MiB/s", [alone]),
+        figure(ORBITMQ, f"{what}, under sends", "MiB/s", [loaded]),
+        figure(ORBITMQ, f"{sends.name}, one slave in sync", RATE.unit, before),
+        figure(ORBITMQ, f"{sends.name}, while an empty slave catches up", RATE.unit, meanwhile),
+    ]
+
+
+def _rate(load: RawLoad, pair: Pair) -> float:
+    """Messages a second that the master takes."""
+    sample = raw_load.measure(load, pair.master, CATCH_UP_ROUND_SECONDS)
+    if sample.failures:
+        raise PeerError(f"{sample.failures} sends failed, the first: {sample.failure}")
+    return sample.values[RATE]

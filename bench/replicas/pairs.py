@@ -67,6 +67,11 @@ class Pair:
                 lambda: self.in_sync() == self.shape.slaves, what="in sync", seconds=START_SECONDS
             )
 
+    def exchange_slave(self) -> None:
+        """Start an empty slave in the place of the only one. Does not wait until it is in sync."""
+        self.slaves.pop().kill()
+        self.slaves.append(self._slave(2))
+
     def _slave(self, number: int) -> PeerProcess:
         home = self._home / f"slave-{number}"
         home.mkdir(parents=True)
@@ -106,6 +111,11 @@ class Pair:
     def is_copied(self) -> bool:
         slaves = self.status().ha_connection_info
         return len(slaves) == self.shape.slaves and not any(slave.diff for slave in slaves)
+
+    def has_copied(self, offset: int) -> bool:
+        """Whether all slaves have the log up to an offset."""
+        slaves = self.status().ha_connection_info
+        return len(slaves) == self.shape.slaves and all(slave.slave_ack_offset >= offset for slave in slaves)
 
     def slave_seconds(self) -> float:
         """Processor time of all slaves."""

@@ -24,6 +24,7 @@ from orbitmq.protocol.codes import RequestCode
 from orbitmq.store import LocalDisk, MessageStore
 from peers.frames import ask
 from peers.ports import endpoint, free_port
+from support.broker.replica_harness import index_entries
 from support.cli.server_process import SMALL_FILES, ServerProcess, orbitmq
 from support.remoting_harness import HOST, PATIENCE, eventually
 
@@ -137,7 +138,7 @@ class Pair:
         raise AssertionError("the slave never has all of the log")
 
     def check(self) -> None:
-        """Logs and queues are the same, and the slave has everything that was acknowledged."""
+        """Logs, queues and index are the same, and the slave has everything that was acknowledged."""
         with self.master.store() as master, self.slave.store() as slave:
             assert master.log.end == slave.log.end
             for base in master.log.files.bases:
@@ -147,6 +148,9 @@ class Pair:
             for topic in master.queues.names():
                 for queue_id in master.queues.queue_ids(topic):
                     assert _units(slave, topic, queue_id) == _units(master, topic, queue_id), (topic, queue_id)
+            entries = index_entries(master)
+            assert entries, "nothing was indexed"
+            assert index_entries(slave) == entries
             for (topic, queue_id, offset), body in self.ledger.placed.items():
                 found = slave.get(topic, queue_id, offset, 1)
                 assert body in b"".join(map(bytes, found.slices)), (topic, queue_id, offset)

@@ -1,4 +1,4 @@
-"""Kill -9 of master, slave or both at random under load: logs and queues are identical afterwards."""
+"""Kill -9 of master, slave or both at random under load: logs, queues and index are identical afterwards."""
 
 from __future__ import annotations
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
-from orbitmq.aio import SendStatus
+from orbitmq.aio import SendError, SendStatus
+from orbitmq.store.replication.frames import REPORT
 from orbitmq.testing import LocalCluster
 from support.broker.replica_harness import (
     FAST,
@@ -21,7 +23,7 @@ from support.broker.replica_harness import (
     log_bytes,
     promoted,
 )
-from support.remoting_harness import eventually
+from support.remoting_harness import HOST, eventually
 
 if TYPE_CHECKING:
     from orbitmq.testing import MemoryDisk
@@ -165,6 +167,63 @@ async def test_a_disk_of_the_slave_that_refuses_a_new_file_delays_the_copy() -> 
         await sends.some(50)
         await cluster.wait_until_replicated(WAIT)
         assert_same(cluster.broker(MASTER), cluster.broker(SLAVE))
+
+
+async def test_a_master_with_a_full_disk_refuses_sends_and_its_slave_copies_the_rest() -> None:
+    async with LocalCluster(replicas=2, settings=FAST) as cluster:
+        master, slave = cluster.broker(MASTER), cluster.broker(SLAVE)
+        sends = Sends(cluster)
+        await sends.some(10)
+        await cluster.wait_until_replicated(WAIT)
+        cluster.stall(MASTER, SLAVE)
+        await sends.some(20)
+        disk: MemoryDisk = cluster.disk(MASTER)  # type: ignore[assignment]
+        for operation in ("create", "write", "reserve", "pwrite"):
+            disk.fail(operation, error=errno.ENOSPC, times=1_000_000)
+        with pytest.raises(SendError):
+            await sends.some(1000, retry_times_when_send_failed=0)
+        assert slave.store.log.end < master.store.log.end
+        cluster.heal(MASTER, SLAVE)
+        await cluster.wait_until_replicated(WAIT)
+        assert log_bytes(master) == log_bytes(slave)
+        assert sends.acknowledged <= bodies(slave)
+        disk.heal()
+        await eventually(lambda: not master.store.appender.gate.reason)
+        await sends.some(10)
+        await cluster.wait_until_replicated(WAIT)
+        assert_same(master, slave)
+
+
+async def test_a_slave_behind_the_oldest_file_of_its_master_is_refused_until_its_store_is_removed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with LocalCluster(replicas=2, settings={**FAST, "fileReservedTime": "0"}) as cluster:
+        master = cluster.broker(MASTER)
+        await Sends(cluster).some(20)
+        await cluster.wait_until_replicated(WAIT)
+        await cluster.stop(SLAVE)
+        # While it is away, the master does not wait for it.
+        await Sends(cluster, 2).some(200, 40_000)
+        cluster.clock.advance(3_600_000)
+        await master.service.flushed(master.store.log.end)
+        master.service.retention.request()
+        master.service.retention.run()
+        assert master.store.log.start > 0
+        await cluster.start(SLAVE)
+        # The slave's last record is not there any more; and the master says so by itself, too.
+        await eventually(lambda: "it lost the end of its log, removed that part" in caplog.text)
+        end = cluster.broker(SLAVE).store.log.end
+        reader, writer = await asyncio.open_connection(HOST, master.replication.port)
+        writer.write(REPORT.pack(end))
+        await eventually(lambda: "but this master's begins at" in caplog.text)
+        writer.transport.abort()
+        assert await reader.read() == b""
+        assert cluster.broker(SLAVE).store.log.end == end
+        await cluster.stop(SLAVE)
+        cluster._brokers[SLAVE].disk = cluster._new_disk(SLAVE, 1)
+        await cluster.start(SLAVE)
+        await cluster.wait_until_replicated(WAIT)
+        assert_same(master, cluster.broker(SLAVE))
 
 
 async def test_a_master_keeps_log_files_that_a_slave_still_copies() -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from orbitmq.broker import Broker
+    from orbitmq.store import MessageStore
     from orbitmq.testing import LocalCluster
 
 MASTER, SLAVE = "broker-a", "broker-a-1"
@@ -57,12 +58,22 @@ def _units(queue: Any) -> Iterator[bytes]:
         at += len(units) // 20
 
 
+def index_entries(store: MessageStore) -> list[tuple[int, int]]:
+    """Hash and log offset of every key of the index whose record is in the log, in the order of its files."""
+    index = store.index
+    assert index is not None
+    index.flush_pending()
+    entries = [entry for part in index._parts for entry in index._mapped(part).entries()]
+    return [(entry.key_hash, entry.offset) for entry in entries if entry.offset >= store.log.start]
+
+
 def assert_same(master: Broker, slave: Broker) -> None:
     mine, theirs = log_bytes(slave), log_bytes(master)
     if mine != theirs:
         at = next(n for n, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other)
         raise AssertionError(f"logs of {len(mine)} and {len(theirs)} bytes differ at {at}: {slave.store.recovery}")
     assert queue_contents(slave) == queue_contents(master)
+    assert index_entries(slave.store) == index_entries(master.store)
 
 
 class Sends:
