@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from orbitmq import aio
@@ -10,6 +11,8 @@ from orbitmq.testing import LocalCluster
 from support.remoting_harness import eventually
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orbitmq.broker import Broker
 
 MASTER, SLAVE, TOPIC, GROUP = "broker-a", "broker-a-1", "orders", "readers"
@@ -65,6 +68,39 @@ async def test_no_replicated_message_is_lost_when_the_master_dies_and_returns() 
             await eventually(lambda: sum(master.offsets.of_group(GROUP, TOPIC).values()) == 80)
             await send(cluster, range(80, 100))
             await eventually(lambda: set(received) == set(range(100)))
+
+
+async def test_every_broadcasting_consumer_goes_on_at_the_slave(tmp_path: Path) -> None:
+    async with LocalCluster(replicas=2, settings=FAST) as cluster:
+        slave = prepare(cluster)
+        received: list[list[int]] = [[], []]
+        async with contextlib.AsyncExitStack() as ends:
+            consumers = [
+                await ends.enter_async_context(
+                    consumer_of(
+                        cluster,
+                        seen,
+                        message_model="BROADCASTING",
+                        local_offset_store_dir=str(tmp_path / str(number)),
+                        instance_name=f"member-{number}",
+                    )
+                )
+                for number, seen in enumerate(received)
+            ]
+            await send(cluster, range(10))
+            await eventually(lambda: all(len(set(seen)) == 10 for seen in received))
+            for consumer in consumers:
+                consumer.pause()
+            await send(cluster, range(10, 40))
+            await cluster.wait_until_replicated()
+            await eventually(lambda: TOPIC in slave.topics.configs)
+            await cluster.stop(MASTER)
+            for consumer in consumers:
+                consumer.resume()
+            await eventually(lambda: all(set(seen) == set(range(40)) for seen in received))
+            await cluster.start(MASTER)
+            await send(cluster, range(40, 50))
+            await eventually(lambda: all(set(seen) == set(range(50)) for seen in received))
 
 
 async def test_orderly_consumers_go_on_at_an_acting_slave() -> None:

@@ -97,6 +97,16 @@ async def test_readers_far_behind_are_sent_to_the_slave_and_back(master: Broker,
     assert suggestion(await pull(slave, 5)) == 0
 
 
+@pytest.mark.parametrize(("ratio", "expected"), [(0, 1), (40, 0)])
+async def test_the_share_of_memory_decides_who_is_far_behind(ratio: int, expected: int) -> None:
+    async with running_broker(slaveReadEnable=True, accessMessageInMemoryMaxRatio=ratio) as master:
+        master.topics.update(TopicConfig(TOPIC, 1, 1))
+        master.groups.update(SubscriptionGroupConfig(GROUP))
+        for _ in range(3):
+            master.store.append(StoredMessage(TOPIC, 0, b"body", b""))
+        assert suggestion(await pull(master, 0, count=1)) == expected
+
+
 async def test_the_group_names_its_brokers(master: Broker) -> None:
     master.groups.update(SubscriptionGroupConfig(GROUP, broker_id=2, which_broker_when_consume_slowly=3))
     assert suggestion(await pull(master, 0)) == 2
