@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import datetime
 import enum
 import math
@@ -79,16 +80,17 @@ class Message:
         """Encoded by the producer when the message is sent. ``UNSET``: the message has its body already."""
         self.flag = _whole("flag", flag)
         self._properties: dict[str, str] = {}
-        for name, text in (properties or {}).items():
+        for name, text in _mapping(properties).items():
             _check_user_property(name, text)
             self._properties[name] = text
         joined = _joined_keys(keys)
-        for name, text in (
-            (names.TAGS, tags or ""),
-            (names.KEYS, joined),
-            (names.SHARDING_KEY, sharding_key or ""),
+        for what, name, text in (
+            ("tags", names.TAGS, tags or ""),
+            ("keys", names.KEYS, joined),
+            ("sharding_key", names.SHARDING_KEY, sharding_key or ""),
         ):
             if text:
+                _check_text(what, text)
                 _check_value(name, text)
                 self._properties[name] = text
         if when:
@@ -299,6 +301,14 @@ def _joined_keys(keys: str | Iterable[str]) -> str:
 def _check_text(what: str, value: object) -> None:
     if not isinstance(value, str):
         raise InvalidMessageError(f"{what} is text, not {value!r}: convert it with str()")
+
+
+def _mapping(properties: Mapping[str, str] | None) -> Mapping[str, str]:
+    if properties is not None and not isinstance(properties, collections.abc.Mapping):
+        raise InvalidMessageError(
+            f"properties are a dict of texts, not {type(properties).__name__}: {properties!r}"
+        )
+    return properties or {}
 
 
 def _is_number(value: object) -> bool:

@@ -24,8 +24,24 @@ _PARTS: dict[str, tuple[str, str]] = {
     "Serializer": ("dumps", "a serializer, such as JsonSerializer()"),
     "Clock": ("now_ms", "a clock"),
     "Random": ("random", "a random.Random"),
+    "ClientTls": ("context", "an orbitmq.remoting.ClientTls"),
 }
 """Objects that are recognised by a method."""
+
+KNOWN_ELSEWHERE = {
+    "auto_offset_reset": "start_from",
+    "batch_size": "consume_message_batch_max_size or pull_batch_size",
+    "bootstrap_servers": "the address of the name servers as the first argument",
+    "concurrency": "consume_thread_max",
+    "group_id": "group",
+    "max_retries": "max_reconsume_times or retry_times_when_send_failed",
+    "name_server": "the address of the name servers as the first argument",
+    "prefetch_count": "pull_threshold_for_queue",
+    "retries": "retry_times_when_send_failed",
+    "servers": "the address of the name servers as the first argument",
+    "timeout": "send_msg_timeout or api_timeout",
+}
+"""Names of other clients, with what to use here."""
 
 
 def split_options(options: dict[str, Any], *kinds: type) -> list[dict[str, Any]]:
@@ -39,7 +55,8 @@ def split_options(options: dict[str, Any], *kinds: type) -> list[dict[str, Any]]
         if name not in annotations:
             import difflib  # noqa: PLC0415 - slow to import, for this sentence only
 
-            near = difflib.get_close_matches(name, annotations, 1)
+            near = [KNOWN_ELSEWHERE[name]] if name in KNOWN_ELSEWHERE else None
+            near = near or difflib.get_close_matches(name, annotations, 1)
             hint = f": did you mean {near[0]}?" if near else ""
             raise InvalidOptionError(f"there is no option {name}{hint}")
         _check_type(name, value, annotations[name])

@@ -47,6 +47,8 @@ def test_several_keys_are_a_list() -> None:
         {"sharding_key": 5},
         {"properties": {"a": 1}},
         {"properties": {1: 1}},
+        {"properties": [1]},
+        {"tags": ["a"]},
         {"delay": "5"},
         {"deliver_at": "tomorrow"},
         {"delay": True},

@@ -23,7 +23,7 @@ from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP
-from orbitmq.remoting import CallTimeoutError, ConnectError, RemotingClient, RemotingError
+from orbitmq.remoting import CallTimeoutError, ConnectError, ConnectionLostError, RemotingClient, RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -259,7 +259,7 @@ class ClientInstance:
     async def ask_name_server(self, command: Command) -> Command:
         """The response of the first name server that responds. Raises NoNameServerError."""
         self.check_usable()
-        last_error = ""
+        last_error, hint = "", ""
         for _ in range(len(self._name_servers)):
             address = self._name_servers[0]
             try:
@@ -267,11 +267,14 @@ class ClientInstance:
                 return await self._call_or_abort(await self.client.connection(address), fresh)
             except RemotingError as error:
                 last_error = str(error)
+                hint = ""
+                if isinstance(error, ConnectionLostError) and self.config.tls is None:
+                    hint = ", and does it require TLS, for which tls= or ORBITMQ_TLS_CA is needed"
                 # All calls use the next name server until it fails too.
                 if self._name_servers[0] == address:
                     self._name_servers.append(self._name_servers.pop(0))
         raise NoNameServerError(
-            f"no name server responds ({last_error}): is one running at {';'.join(self.config.name_servers)}?"
+            f"no name server responds ({last_error}): is one running at {';'.join(self.config.name_servers)}{hint}?"
         )
 
     def address(

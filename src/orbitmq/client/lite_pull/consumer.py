@@ -265,10 +265,13 @@ class LitePullConsumer:
     async def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:  # noqa: ASYNC109
         """Poll messages of one queue; empty after ``timeout`` seconds or when closed.
 
-        Messages polled before count as processed.
+        Messages polled before count as processed. Raises InvalidMessageError without a subscription.
         """
+        running = self._running()
+        if not self._subscriptions and self._assigned is None:
+            raise InvalidMessageError("no subscription: subscribe() to a topic, or assign() queues first")
         return await self._next(
-            self._running(), self.config.pull_batch_size, self.config.poll_timeout if timeout is None else timeout
+            running, self.config.pull_batch_size, self.config.poll_timeout if timeout is None else timeout
         )
 
     def __aiter__(self) -> Self:

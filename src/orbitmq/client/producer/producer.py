@@ -16,6 +16,7 @@ from orbitmq.client.config import (
 )
 from orbitmq.client.errors import (
     BrokerError,
+    InvalidMessageError,
     NotRunningError,
     OrbitMQError,
     SendError,
@@ -412,6 +413,8 @@ class Producer:
         PartlySentError after it, and otherwise what ``send`` raises.
         """
         self._check_running()
+        if not hasattr(messages, "__iter__"):
+            raise InvalidMessageError("a batch is a list of messages, not one message")
         seconds = self._seconds if timeout is None else timeout
         if not self._is_wrapped:
             return await self._send_many(list(messages), queue, seconds)

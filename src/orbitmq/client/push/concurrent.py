@@ -14,7 +14,7 @@ from orbitmq.client.consumer.priority_buffer import MessagePriorities, PriorityB
 from orbitmq.client.consumer.result import ConsumeResult, result_of
 from orbitmq.client.consumer.send_back import TIMEOUT_LEVEL
 from orbitmq.client.consumer.thread_pool import ConsumeThreads, Job
-from orbitmq.client.errors import OrbitMQError
+from orbitmq.client.errors import BodyError, OrbitMQError
 from orbitmq.client.push.inbox import NotTakenError
 from orbitmq.client.trace.encoding import ConsumeOutcome
 from orbitmq.platform.clock import SYSTEM_CLOCK
@@ -309,7 +309,7 @@ class ConcurrentConsumption:
             log.warning(
                 "consume: handler of %s failed, %s will be retried: %r",
                 *(batch.subscription.name, _named(messages), raised),
-                exc_info=raised,
+                exc_info=None if isinstance(raised, BodyError) else raised,
             )
         self._apply_result(batch, ConsumeResult.LATER if raised is not None else result_of(returned))
 

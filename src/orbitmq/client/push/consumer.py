@@ -108,6 +108,8 @@ class Consumer:
         plain function on the loop instead of a thread, for quick ones. ``batch``: the handler takes a list; default
         is whether ``consume_message_batch_max_size`` is more than 1.
         """
+        if callable(topic):
+            raise InvalidMessageError('on() takes the topic: write @consumer.on("orders") above the handler')
 
         def register(handler: HandlerT) -> HandlerT:
             self._add(topic, handler, tags, sql, inline, batch, replace=False, serializer=serializer)

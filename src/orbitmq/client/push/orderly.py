@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orbitmq.client.consumer import hooks as consume_hooks
 from orbitmq.client.consumer.result import DEAD_LETTER, ConsumeResult, result_of
 from orbitmq.client.consumer.thread_pool import ConsumeThreads
-from orbitmq.client.errors import OrbitMQError
+from orbitmq.client.errors import BodyError, OrbitMQError
 from orbitmq.client.instance.routes import MASTER
 from orbitmq.client.trace.encoding import ConsumeOutcome
 from orbitmq.platform.clock import SYSTEM_CLOCK
@@ -272,7 +272,7 @@ class OrderlyConsumption:
                 subscription.name,
                 messages[0].offset,
                 error,
-                exc_info=error,
+                exc_info=None if isinstance(error, BodyError) else error,
             )
             return ConsumeResult.LATER, ConsumeOutcome.EXCEPTION
         finally:

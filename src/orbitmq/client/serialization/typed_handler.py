@@ -36,9 +36,10 @@ def typed_handler(
     parameters = _parameters(handler)
     if parameters is None:
         return handler
-    if len(parameters) > 2:
+    if not 1 <= len(parameters) <= 2:
+        count = len(parameters) or "no"
         raise InvalidMessageError(
-            f"the handler {_name(handler)} has {len(parameters)} parameters: one for the message, or one for the "
+            f"the handler {_name(handler)} has {count} parameters: one for the message, or one for the "
             "body and one for the message"
         )
     kinds = [_annotation(handler, parameter, takes_list) for parameter in parameters]
@@ -117,7 +118,10 @@ def _parameters(handler: Callable[..., Any]) -> list[inspect.Parameter] | None:
             continue
         if parameter.default is inspect.Parameter.empty:
             found.append(parameter)
-    return found or None
+    if not found and signature.parameters:
+        # All have defaults: the first one gets the message.
+        return None
+    return found
 
 
 def _takes_any(signature: inspect.Signature) -> bool:
