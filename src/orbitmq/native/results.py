@@ -99,6 +99,8 @@ class AckedRange(NamedTuple):
     group: str
     pop_time: int
     message_count: int
+    ack_count: int
+    """Acknowledgements that named these messages: one of a batch names several."""
 
 
 class Acknowledged(NamedTuple):
@@ -106,7 +108,8 @@ class Acknowledged(NamedTuple):
 
     size: int
     """Bytes of the frames that were served."""
-    message_count: int
+    request_count: int
+    record_count: int
     position: int
     answers: bytes
     entered: Entered[Any]

@@ -189,7 +189,9 @@ async def _life(
             await _settle(broker, then_ms)
         puts, gets, halves = broker.stats.puts, broker.stats.gets, broker.transactions.counts
         offsets = broker.offsets.as_body()
-        acknowledged = [broker.stats.view("GROUP_ACK_NUMS", f"{topic}@shop") for topic in TOPICS]
+        acknowledged = sorted(
+            (key, counter.times, counter.nums) for key, counter in broker.stats.rare_counters("GROUP_ACK_NUMS")
+        )
         counters = [broker.stats.put_counter(topic, queue_id) for topic in TOPICS for queue_id in range(2)]
         counted = (
             *(puts.nums, puts.size, broker.store.dispatcher.position, dict(broker.schedule.offsets)),

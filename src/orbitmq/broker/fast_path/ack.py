@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AckFastPath(FastPathAdapter["AckBatcher"]):
-    """Serves ACK_MESSAGE requests, each of a single message. POP batches of acks go to the Python path."""
+    """Serves ACK_MESSAGE and BATCH_ACK_MESSAGE requests."""
 
     def __init__(
         self,
@@ -63,18 +63,18 @@ class AckFastPath(FastPathAdapter["AckBatcher"]):
         taken = self._append(self._native, data) if self._is_usable else None
         if taken is None:
             return NOT_NOW
-        if taken.message_count:
-            self.served += taken.message_count
+        if taken.request_count:
+            self.served += taken.request_count
             for share in taken.entered.shares:
                 number = len(share.units) // UNIT_SIZE
                 self._stats.put_by_broker(share.topic, share.queue_id, number, share.size, number)
             self._journal.end = self._store.log.end
             self._timer.on_deferred()
-            for topic, queue_id, group, pop_time, number in taken.ranges:
+            for topic, queue_id, group, pop_time, number, times in taken.ranges:
                 self._places.completed(topic, group, queue_id, number, pop_time)
-                self._stats.add("GROUP_ACK_NUMS", f"{topic}@{group}", number, number)
+                self._stats.add("GROUP_ACK_NUMS", f"{topic}@{group}", number, times)
             if taken.answers:
-                connection.send(taken.answers, taken.message_count)
+                connection.send(taken.answers, taken.request_count)
         return taken.size
 
     def _open_route(

@@ -18,7 +18,7 @@ _SENDS: tuple[bytes, ...] = (
     *(b'{"code":310,', b"\x01\x36", b'{"code":320,', b"\x01\x40"),
     *(b'{"code":10,', b"\x00\x0a"),
 )
-_ACKS: tuple[bytes, ...] = (b'{"code":200051,',)
+_ACKS: tuple[bytes, ...] = (b'{"code":200051,', b'{"code":200151,')
 _PULLS: tuple[bytes, ...] = (b'{"code":11,', b"\x00\x0b", b'{"code":361,', b"\x01\x69")
 """First bytes of the headers of such requests: in JSON as nearly all clients write it, and in binary, where a code
 like that of an acknowledgement does not fit."""

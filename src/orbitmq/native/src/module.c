@@ -20,6 +20,7 @@
 #include "broker/send_batch.c"
 #include "broker/send.c"
 #include "broker/pop_ack.c"
+#include "broker/pop_ack_batch.c"
 #include "broker/pull.c"
 #include "broker/deferred_delivery.c"
 

@@ -64,7 +64,7 @@ class NativeAppender:
             return None
         now = self._clock.now_ms()
         acknowledged = batcher.append(data, *self._log.writable_part(), now, self._has_listeners)
-        self._enter(acknowledged.message_count, acknowledged, now)
+        self._enter(acknowledged.record_count, acknowledged, now)
         return acknowledged
 
     def deliver(

@@ -11,8 +11,8 @@ enum ResultKind {
 };
 
 static const struct { const char *name; Py_ssize_t fields; } result_names[RESULT_KINDS] = {
-    {"Gathered", 5}, {"QueueShare", 6}, {"Entered", 6}, {"Served", 3}, {"Stored", 6}, {"Delivered", 7}, {"AckedRange", 5},
-    {"Acknowledged", 9}, {"Pulled", 6}, {"Replayed", 9}};
+    {"Gathered", 5}, {"QueueShare", 6}, {"Entered", 6}, {"Served", 3}, {"Stored", 6}, {"Delivered", 7}, {"AckedRange", 6},
+    {"Acknowledged", 10}, {"Pulled", 6}, {"Replayed", 9}};
 
 static PyTypeObject *result_types[RESULT_KINDS];
 

@@ -1,6 +1,7 @@
-/* ACK_MESSAGE: appends acknowledgements of popped messages to the log. Twin of broker/pop/ack.py and of the acks that
- * broker/pop/checkpoint.py writes. One that would be refused, or is due already, ends the batch. */
+/* ACK_MESSAGE and BATCH_ACK_MESSAGE: append acknowledgements of popped messages to the log. Twin of broker/pop/ack.py and
+ * of the acks that broker/pop/checkpoint.py writes. One that would be refused, or is due already, ends the batch. */
 #include "broker/pop_ack.h"
+#include "broker/pop_ack_batch.h"
 #include "base/results.h"
 #include "broker/deferral.h"
 #include "protocol/remoting_header.h"
@@ -14,17 +15,16 @@
 
 enum { ACK_GROUP, ACK_TOPIC, ACK_QUEUE, ACK_RECEIPT, ACK_OFFSET, ACK_FIELDS };
 
-typedef struct {
-    Slice group, topic, broker_name;
-    int64_t queue_id, offset, start, pop_time, invisible, revive_queue;
-} Ack;
-
-/* Messages of one pop that one group acknowledged in one queue. */
+/* Messages of one pop that one group acknowledged in one queue, and the acknowledgements that named them. */
 typedef struct {
     Py_ssize_t route;
     Slice group;
-    int64_t pop_time, count;
+    int64_t pop_time, count, acks;
 } AckedRange;
+
+static int64_t bit_offset(const Ack *ack, int bit) { return ack->start + bit; }
+
+static int has_bit(const Ack *ack, int bit) { return ack->bits[bit / 8] >> bit % 8 & 1; }
 
 static int which_of_ack(Slice name) {
     switch (name.size) {
@@ -60,6 +60,8 @@ static int read_ack(const Request *request, Ack *ack) {
     if (request->code != ACK_MESSAGE || request->escaped || request->non_ascii || request->present != (1u << ACK_FIELDS) - 1) return 0;
     ack->group = fields[ACK_GROUP];
     ack->topic = fields[ACK_TOPIC];
+    ack->bits_size = 0;
+    ack->count = 1;
     return int32_of(fields[ACK_QUEUE], &ack->queue_id) && ack->queue_id >= 0 &&
            number_of(fields[ACK_OFFSET], 0, &ack->offset) && read_receipt(fields[ACK_RECEIPT], ack);
 }
@@ -75,24 +77,49 @@ static int record_ack(Batcher *self, QueueRoute *home, const Ack *ack) {
     for (Py_ssize_t n = count; n-- > 0 && n >= count - 8;)
         if (all[n].route == number && all[n].pop_time == ack->pop_time && all[n].group.size == ack->group.size &&
             memcmp(all[n].group.at, ack->group.at, ack->group.size) == 0) {
-            all[n].count++;
+            all[n].count += ack->count;
+            all[n].acks++;
             return 0;
         }
-    AckedRange one = {number, ack->group, ack->pop_time, 1};
+    AckedRange one = {number, ack->group, ack->pop_time, ack->count, 1};
     uint8_t *at = buffer_extend(&self->acked_ranges, sizeof one);
     if (at == NULL) return -1;
     memcpy(at, &one, sizeof one);
     return 0;
 }
 
+/* More bytes than the body and the properties of an acknowledgement have. */
+static int64_t ack_room(const Batcher *self, const Ack *ack) {
+    Py_ssize_t names = ack->topic.size + ack->group.size + ack->broker_name.size;
+    return 2 * names + PyBytes_GET_SIZE(self->revive_topic) + 500 + (ack->bits_size > 0 ? 20 * ack->count : 0);
+}
+
+/* The offset in an acknowledgement; that of several messages has -1, as in RocketMQ. */
+static uint8_t *put_ack_offset(uint8_t *at, const Ack *ack) {
+    return ack->bits_size > 0 ? put_literal(at, "-1") : put_decimal(at, ack->offset);
+}
+
+static uint8_t *put_offset_list(uint8_t *at, const Ack *ack) {
+    at = put_literal(at, ",\"aol\":[");
+    int is_first = 1;
+    for (int bit = 0; bit < 8 * ack->bits_size; bit++) {
+        if (!has_bit(ack, bit)) continue;
+        if (!is_first) *at++ = ',';
+        is_first = 0;
+        at = put_decimal(at, bit_offset(ack, bit));
+    }
+    *at++ = ']';
+    return at;
+}
+
 /* Build the record of an acknowledgement: its body and its properties, in RocketMQ's order. */
 static int write_ack(Batcher *self, const Ack *ack, int64_t deliver, int64_t now, Record *record) {
     Slice revive = {(uint8_t *)PyBytes_AS_STRING(self->revive_topic), PyBytes_GET_SIZE(self->revive_topic)};
-    Py_ssize_t names = ack->topic.size + ack->group.size + ack->broker_name.size;
     self->text.size = 0;
-    uint8_t *start = buffer_extend(&self->text, 2 * names + revive.size + 500), *at = start;
+    uint8_t *start = buffer_extend(&self->text, ack_room(self, ack)), *at = start;
     if (start == NULL) return -1;
-    at = put_decimal(put_literal(at, "{\"ao\":"), ack->offset);
+    at = put_ack_offset(put_literal(at, "{\"ao\":"), ack);
+    if (ack->bits_size > 0) at = put_offset_list(at, ack);
     at = put_bytes(put_literal(at, ",\"bn\":\""), ack->broker_name.at, ack->broker_name.size);
     at = put_bytes(put_literal(at, "\",\"c\":\""), ack->group.at, ack->group.size);
     at = put_decimal(put_literal(at, "\",\"pt\":"), ack->pop_time);
@@ -109,7 +136,7 @@ static int write_ack(Batcher *self, const Ack *ack, int64_t deliver, int64_t now
     *at++ = '@';
     at = put_decimal(at, ack->queue_id);
     *at++ = '@';
-    at = put_decimal(at, ack->offset);
+    at = put_ack_offset(at, ack);
     *at++ = '@';
     at = put_bytes(at, ack->group.at, ack->group.size);
     *at++ = '@';
@@ -120,8 +147,9 @@ static int write_ack(Batcher *self, const Ack *ack, int64_t deliver, int64_t now
     memset(&record->parsed, 0, sizeof record->parsed);
     record->parsed.unique_key = (Slice){key, at - key};
     at = put_literal(at, "\2TAGS\1");
-    record->parsed.tags = (Slice){at, 3};
-    at = put_decimal(put_literal(at, "ack\2TIMER_OUT_MS\1"), (deliver - 1) / self->precision * self->precision);
+    const char *tag = ack->bits_size > 0 ? "bAck" : "ack";
+    record->parsed.tags = (Slice){at, strlen(tag)};
+    at = put_decimal(put_literal(put_literal(at, tag), "\2TIMER_OUT_MS\1"), (deliver - 1) / self->precision * self->precision);
     at = put_decimal(put_literal(at, "\2REAL_QID\1"), ack->revive_queue);
     *at++ = 2;
     record->properties[0] = (Slice){properties, at - properties};
@@ -133,25 +161,44 @@ static int write_ack(Batcher *self, const Ack *ack, int64_t deliver, int64_t now
     return 0;
 }
 
-static int acknowledge_one(Batcher *self, const uint8_t *header, Py_ssize_t size, LogCursor *cursor, Request *request) {
-    Ack ack;
-    Record record;
-    if (!read_json(header, header + size, self->languages, which_of_ack, request)) return 0;
-    if (!read_ack(request, &ack) || request->flag & ~(int64_t)ONEWAY) return 0;
-    int64_t deliver = ack.pop_time + ack.invisible;
-    if (ack.revive_queue >= self->revive_queues || ack.revive_queue == ORDERLY || deliver <= cursor->now ||
+/* The routes of the queue whose messages are acknowledged and of the timer; 1 if both are there and the acknowledgement is
+ * one to store, 0 if it is for the Python path, -1 for an error. */
+static int find_ack_routes(Batcher *self, const Ack *ack, const LogCursor *cursor, QueueRoute **home, QueueRoute **timer) {
+    int64_t deliver = ack->pop_time + ack->invisible;
+    if (ack->revive_queue >= self->revive_queues || ack->revive_queue == ORDERLY || deliver <= cursor->now ||
         deliver - cursor->now > self->longest)
         return 0;
-    QueueRoute *home = find_route(self, ack.topic.at, ack.topic.size, ack.queue_id, 0);
-    if (home == NULL) return miss_route(self, (const char *)ack.topic.at, ack.topic.size, ack.queue_id, 0, 1);
+    *home = find_route(self, ack->topic.at, ack->topic.size, ack->queue_id, 0);
+    if (*home == NULL) return miss_route(self, (const char *)ack->topic.at, ack->topic.size, ack->queue_id, 0, 1);
     const char *topic = DEFERRAL_TOPICS[DEFER_TIMER];
-    QueueRoute *route = find_route(self, (const uint8_t *)topic, strlen(topic), 0, 1);
-    if (route == NULL) return miss_route(self, topic, strlen(topic), 0, 1, 1);
-    if (!has_offset(home, ack.offset)) return 0;
-    if (write_ack(self, &ack, deliver, cursor->now, &record) < 0) return -1;
-    int stored = append_record(self, route, &record, cursor);
+    *timer = find_route(self, (const uint8_t *)topic, strlen(topic), 0, 1);
+    if (*timer == NULL) return miss_route(self, topic, strlen(topic), 0, 1, 1);
+    return 1;
+}
+
+static int append_ack(Batcher *self, QueueRoute *home, QueueRoute *timer, const Ack *ack, LogCursor *cursor) {
+    Record record;
+    if (write_ack(self, ack, ack->pop_time + ack->invisible, cursor->now, &record) < 0) return -1;
+    int stored = append_record(self, timer, &record, cursor);
     if (stored <= 0) return stored;
-    return record_ack(self, home, &ack) < 0 ? -1 : 1;
+    return record_ack(self, home, ack) < 0 ? -1 : 1;
+}
+
+static int acknowledge_one(Batcher *self, const Request *request, LogCursor *cursor) {
+    Ack ack;
+    QueueRoute *home, *timer;
+    if (!request->has_fields || !read_ack(request, &ack)) return 0;
+    int found = find_ack_routes(self, &ack, cursor, &home, &timer);
+    if (found <= 0) return found;
+    return has_offset(home, ack.offset) ? append_ack(self, home, timer, &ack, cursor) : 0;
+}
+
+/* Append what a request acknowledges: JSON, as all clients send it. */
+static int acknowledge(Batcher *self, const uint8_t *header, Py_ssize_t size, Slice body, LogCursor *cursor, Request *request) {
+    if (!read_json_head(header, header + size, self->languages, which_of_ack, request)) return 0;
+    if (request->flag & ~(int64_t)ONEWAY) return 0;
+    if (request->code == BATCH_ACK_MESSAGE) return acknowledge_batch(self, body, cursor);
+    return body.size == 0 ? acknowledge_one(self, request, cursor) : 0;
 }
 
 static PyObject *acked_ranges_of(Batcher *self) {
@@ -162,7 +209,7 @@ static PyObject *acked_ranges_of(Batcher *self) {
         QueueRoute *home = &self->routes[all[n].route];
         PyObject *one = make_result(RESULT_ACKED_RANGE, Py_NewRef(home->topic), from_int(home->queue_id),
                                     PyUnicode_DecodeUTF8((const char *)all[n].group.at, all[n].group.size, NULL),
-                                    from_int(all[n].pop_time), from_int(all[n].count));
+                                    from_int(all[n].pop_time), from_int(all[n].count), from_int(all[n].acks));
         if (one == NULL) Py_CLEAR(list);
         else PyList_SET_ITEM(list, n, one);
     }
@@ -182,17 +229,19 @@ static PyObject *AckBatcher_append(Batcher *self, PyObject *const *args, Py_ssiz
     if (begin_batch(self, args + 1, &log, &cursor) < 0) return NULL;
     self->acked_ranges.size = 0;
     const uint8_t *start = (uint8_t *)PyBytes_AS_STRING(args[0]), *at = start, *end = start + PyBytes_GET_SIZE(args[0]);
-    long long messages = 0;
+    long long requests = 0, records = 0;
     int taken = 1;
     while (end - at >= PREFIX_SIZE) {
         uint32_t length = get32(at), header_size = get32(at + 4);
-        /* JSON without a body, as all clients send it. */
-        if (length > INT32_MAX || header_size > MAX_HEADER || header_size + 4 != length || end - at - 4 < (Py_ssize_t)length) break;
+        if (length > INT32_MAX || header_size > MAX_HEADER || header_size + 4 > length || end - at - 4 < (Py_ssize_t)length) break;
         Request request;
-        taken = acknowledge_one(self, at + PREFIX_SIZE, header_size, &cursor, &request);
+        const uint8_t *header = at + PREFIX_SIZE;
+        Slice body = {header + header_size, (Py_ssize_t)length - 4 - header_size};
+        taken = acknowledge(self, header, header_size, body, &cursor, &request);
         if (taken != 1) break;
         at += 4 + (Py_ssize_t)length;
-        messages++;
+        requests++;
+        records += request.code == BATCH_ACK_MESSAGE ? self->items.size / (Py_ssize_t)sizeof(Ack) : 1;
         if (request.flag & ONEWAY) continue;
         Py_ssize_t before = self->answers.size;
         uint8_t *answer = buffer_extend(&self->answers, PREFIX_SIZE + parts_size(self->json_parts) + 20);
@@ -206,7 +255,7 @@ static PyObject *AckBatcher_append(Batcher *self, PyObject *const *args, Py_ssiz
     if (taken >= 0 && acked_ranges != NULL) {
         PyObject *entered = enter_routes(self, 1);
         if (entered != NULL)
-            result = make_result(RESULT_ACKNOWLEDGED, from_int(at - start), from_int(messages), from_int(cursor.position),
+            result = make_result(RESULT_ACKNOWLEDGED, from_int(at - start), from_int(requests), from_int(records), from_int(cursor.position),
                                  buffer_bytes(&self->answers), entered, buffer_bytes(&self->hashes),
                                  buffer_bytes(&self->offsets), from_int(cursor.last_offset), Py_NewRef(acked_ranges));
     }

@@ -57,8 +57,6 @@ static int is_utf8(const uint8_t *at, Py_ssize_t size) {
 
 /* JSON */
 
-typedef struct { Slice text; int escapes, non_ascii; } FieldText;
-
 static inline const uint8_t *skip_blanks(const uint8_t *at, const uint8_t *end) {
     while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')) at++;
     return at;
@@ -165,7 +163,8 @@ static const uint8_t *read_ext_fields(const uint8_t *at, const uint8_t *end, Whi
     int more;
     uint32_t nulls = 0;
     if (at >= end || *at != '{') return NULL;
-    at++;
+    at = skip_blanks(at + 1, end);
+    if (at < end && *at == '}') return at + 1;
     do {
         at = read_name(at, end, &name);
         if (at == NULL) return NULL;
@@ -206,7 +205,8 @@ static int is_language(PyObject *languages, Slice text) {
     return 0;
 }
 
-static int read_json(const uint8_t *at, const uint8_t *end, PyObject *languages, WhichField which, Request *request) {
+/* Parse a header that may have no fields. */
+static int read_json_head(const uint8_t *at, const uint8_t *end, PyObject *languages, WhichField which, Request *request) {
     Slice name;
     FieldText value;
     int64_t unused;
@@ -251,8 +251,13 @@ static int read_json(const uint8_t *at, const uint8_t *end, PyObject *languages,
         seen |= what;
         more = follows(&at, end);
     } while (more == 1);
-    const int needed = CODE | OPAQUE | EXT_FIELDS;
+    const int needed = CODE | OPAQUE;
+    request->has_fields = (seen & EXT_FIELDS) != 0;
     return more == 0 && skip_blanks(at, end) == end && (seen & needed) == needed;
+}
+
+static int read_json(const uint8_t *at, const uint8_t *end, PyObject *languages, WhichField which, Request *request) {
+    return read_json_head(at, end, languages, which, request) && request->has_fields;
 }
 
 /* Behind a JSON value of any kind, or NULL. Its inside is not checked: the code that serves the request parses it. */

@@ -15,7 +15,11 @@ typedef struct {
     Slice fields[MAX_FIELDS];
     uint32_t present, escaped, non_ascii; /* bits of fields; text that is not ASCII is valid UTF-8 */
     uint32_t long_names;                  /* bits of fields whose name had LONG_NAME */
+    int has_fields;                       /* a JSON header may have none */
 } Request;
+
+/* A value of a JSON object. Text at NULL stands for null. */
+typedef struct { Slice text; int escapes, non_ascii; } FieldText;
 
 /* Added to the number of a field that was sent under its long name: a request has fields of one kind only. */
 #define LONG_NAME 64
@@ -26,7 +30,12 @@ typedef int (*WhichField)(Slice name);
 static int number_of(Slice text, int64_t least, int64_t *value);
 static int int32_of(Slice text, int64_t *value);
 static int slice_equals(Slice text, const char *other);
+static int read_json_head(const uint8_t *at, const uint8_t *end, PyObject *languages, WhichField which, Request *request);
 static int read_json(const uint8_t *at, const uint8_t *end, PyObject *languages, WhichField which, Request *request);
+static inline const uint8_t *skip_blanks(const uint8_t *at, const uint8_t *end);
+static const uint8_t *read_name(const uint8_t *at, const uint8_t *end, Slice *name);
+static const uint8_t *read_value(const uint8_t *at, const uint8_t *end, FieldText *string);
+static inline int follows(const uint8_t **at, const uint8_t *end);
 static int64_t request_code_of(const uint8_t *at, const uint8_t *end);
 static int is_ascii(const uint8_t *at, Py_ssize_t size);
 static int is_utf8(const uint8_t *at, Py_ssize_t size);
