@@ -29,6 +29,8 @@ class CompiledFilter:
     """All messages match."""
     matches_code: CodeCheck | None
     """A record with this tags code may match. ``None`` if the code is not enough, as for SQL92."""
+    codes: tuple[int, ...]
+    """The tags codes that ``matches_code`` accepts; empty if it accepts all of them or is ``None``."""
     matches_properties: Callable[[bytes], bool]
     """A record with this properties string matches. Never raises. For tags it is exact, unlike ``matches_code``;
     RocketMQ's broker leaves this check to the client."""
@@ -43,10 +45,14 @@ def compile_subscription(expression_type: str | None, expression: str) -> Compil
     """The filter of a subscription. Raises ``FilterError``; a ``FilterSyntaxError`` has the position."""
     if is_tag_type(expression_type):
         tags = parse_tags(expression)
-        return CompiledFilter(TAG, tags.expression, tags.matches_all, tags.code_check(), tags.properties_check())
+        return CompiledFilter(
+            TAG, tags.expression, tags.matches_all, tags.code_check(), tags.codes, tags.properties_check()
+        )
     if expression_type == SQL92:
         check = compile_sql(expression).matches_raw
-        return CompiledFilter(SQL92, expression, matches_all=False, matches_code=None, matches_properties=check)
+        return CompiledFilter(
+            SQL92, expression, matches_all=False, matches_code=None, codes=(), matches_properties=check
+        )
     raise FilterError(f"unknown expression type {expression_type!r}: use TAG or SQL92")
 
 

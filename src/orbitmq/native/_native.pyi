@@ -207,6 +207,7 @@ class PullServer:
         near: int,
         warm: dict[int, float],
         warm_size: int,
+        filtered: int,
     ) -> None: ...
     # The route for whose lack the last call ended: its key, and code, group, topic, queue id, flags, expression,
     # version of the subscription and type of expression.
@@ -217,6 +218,7 @@ class PullServer:
     def is_full(self) -> bool: ...
     @property
     def route_count(self) -> int: ...
+    # With codes the route's pulls get only records with these tags codes, of four bytes each.
     def add_route(
         self,
         key: bytes,
@@ -226,6 +228,7 @@ class PullServer:
         group_sys_flag: int,
         group_and_queue: tuple[str, str, int],
         suggested_broker_id: int,
+        codes: bytes | None,
         /,
     ) -> None: ...
     # Leaves pulls of this kind to the Python path.

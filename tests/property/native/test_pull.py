@@ -10,19 +10,21 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from orbitmq.broker.pull.processor import PullRequests
 from orbitmq.protocol.bodies import MessageModel
-from orbitmq.protocol.codes import LanguageCode, RequestCode, SerializeType
+from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from orbitmq.protocol.command.command import Command
-from orbitmq.protocol.command.frame import encode_frame
+from orbitmq.protocol.command.frame import FrameParser, encode_frame
 from orbitmq.store.background import service
+from orbitmq.testing import MemoryDisk
+from support.broker.broker_harness import running_broker
 from support.broker.client_registry_harness import consumer, heartbeat, subscription
+from support.broker.requests import bodies
 from support.native.marks import needs_native
-from support.native.twin_brokers import Awaited, Earlier, lives_of_both, plain_send
+from support.native.twin_brokers import SETTINGS, Awaited, Earlier, lives_of_both, plain_send, talk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from orbitmq.testing import MemoryDisk
 
 pytestmark = needs_native
 
@@ -52,7 +54,7 @@ usual = st.fixed_dictionaries(
         "subVersion": st.sampled_from(["0", "1", "9"]),
     },
     optional={
-        "subscription": st.sampled_from(["*", "*", "", "TagA", "TagA || TagB"]),
+        "subscription": st.sampled_from(["*", "*", "", "TagA", "TagA", "TagB", "TagA || TagB", "TagC", "||", " "]),
         "expressionType": st.sampled_from(["TAG", "TAG", "", "SQL92", "no such"]),
         "maxMsgBytes": st.sampled_from(["1000", "300", "1", "100000"]),
         "requestSource": st.sampled_from(["0", "1"]),
@@ -130,6 +132,7 @@ CHANGES_LATER = [
     request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="bills"),
     request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders"),
     request(RequestCode.UPDATE_BROKER_CONFIG, b"maxTransferCountOnMessageInMemory=2"),
+    request(RequestCode.UPDATE_BROKER_CONFIG, b"maxFilterMessageSize=100"),
     request(RequestCode.UPDATE_BROKER_CONFIG, b"maxTransferBytesOnMessageInMemory=300"),
     request(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=2"),
     request(RequestCode.UPDATE_BROKER_CONFIG, b"litePullMessageEnable=false"),
@@ -146,9 +149,9 @@ fillings = st.lists(
         st.sampled_from(["orders", "orders", "bills"]),
         st.integers(0, 1),
         st.sampled_from([b"one", b"two" * 30, b"x" * 3000]),
-        st.sampled_from(["TagA", "TagB"]),
+        st.sampled_from(["TagA", "TagB", "TagB"]),
     ),
-    max_size=15,
+    max_size=40,
 )
 asked = st.one_of(
     st.lists(st.one_of(pulls(), pulls(), pulls(), st.sampled_from(CHANGES_AT_ONCE)), min_size=1, max_size=12),
@@ -159,12 +162,14 @@ asked = st.one_of(
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     fillings=fillings,
+    units=st.sampled_from([16000, 16000, 400, 60, 0]),
     parts=st.lists(asked, min_size=1, max_size=5),
     cut=st.integers(1, 3000),
     earlier=st.none() | fillings,
 )
 async def test_whatever_is_pulled_is_answered_and_counted_alike(
     fillings: list[bytes],
+    units: int,
     parts: list[list[Callable[[int], bytes]]],
     cut: int,
     earlier: list[bytes] | None,
@@ -179,7 +184,7 @@ async def test_whatever_is_pulled_is_answered_and_counted_alike(
             continue
         chunks.append([data[:cut], data[cut:]] if cut < len(data) else [data])
     # Notices come when there is time for them.
-    more = {"notifyConsumerIdsChangedEnable": "false"}
+    more = {"notifyConsumerIdsChangedEnable": "false", "maxFilterMessageSize": str(units)}
     compiled, general = await lives_of_both(
         monkeypatch, chunks, 0, None if earlier is None else Earlier(earlier), **more
     )
@@ -241,3 +246,24 @@ async def test_what_was_damaged_while_no_broker_ran_is_given_by_nobody(
     compiled, general = await lives_of_both(monkeypatch, chunks, 0, earlier)
     assert compiled.answers == general.answers
     assert compiled.counted == general.counted
+
+
+@pytest.mark.parametrize(
+    ("subscription", "wanted"), [("TagA", range(0, 40, 10)), ("TagA || TagC", range(0, 40, 10))]
+)
+async def test_a_pull_with_a_tag_filter_is_answered_without_the_python_path(
+    subscription: str, wanted: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the Python path")
+
+    monkeypatch.setattr(PullRequests, "pull", refuse)
+    fields = {"consumerGroup": "shop", "topic": "orders", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32"}
+    fields |= {"sysFlag": str(SUBSCRIBED), "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0"}
+    asked = request(RequestCode.PULL_MESSAGE, None, subscription=subscription, **fields)(7)
+    async with running_broker(MemoryDisk(), **SETTINGS) as broker:
+        sent = [tagged_send("orders", 0, b"%d" % n, "TagB" if n % 10 else "TagA") for n in range(40)]
+        answers = await talk(broker, [*map(Awaited, sent), asked])
+        *_, answer = map(Command.decode, FrameParser().feed(answers))
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.SUCCESS, "40")
+    assert bodies(answer) == [b"%d" % number for number in wanted]

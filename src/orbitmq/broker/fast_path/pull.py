@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from orbitmq import native
@@ -9,9 +10,10 @@ from orbitmq.broker.fast_path.adapter import NOT_NOW, FastPathAdapter
 from orbitmq.broker.metadata.attributes import is_plain
 from orbitmq.broker.pull.request import MIN_PULL_BYTES
 from orbitmq.protocol.command.header import LANGUAGES_BY_NAME
+from orbitmq.protocol.names import LMQ_PREFIX
 from orbitmq.remoting.processor import RequestRefusedError
 from orbitmq.store.commitlog.cold_data import NEAR, WINDOW
-from orbitmq.store.consumequeue.consume_queue import ConsumeQueue
+from orbitmq.store.consumequeue.consume_queue import UNIT_SIZE, ConsumeQueue
 from orbitmq.store.reader import MAX_COPIED, GetStatus
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.offsets.table import OffsetTable
     from orbitmq.broker.pull.processor import PullRequests
     from orbitmq.broker.stats.counters import BrokerStats
+    from orbitmq.filter import CompiledFilter
     from orbitmq.native._native import PullServer
     from orbitmq.remoting import Connection
     from orbitmq.store import MessageStore
@@ -34,12 +37,15 @@ the Python path every time, so that its text is not cached."""
 MAX_ROUTE_BYTES = 64 * 1024 * 1024
 """Bytes of all route keys: 200,000 routes of usual pulls, or fewer of long ones."""
 
+MAX_CODES = 32
+"""Tags of a subscription that is filtered natively: its codes are compared one by one."""
+
 
 class PullFastPath(FastPathAdapter["PullServer"]):
     """Answers PULL_MESSAGE and LITE_PULL_MESSAGE requests.
 
     A route holds the decision about one kind of pull: one group and subscription on one queue. A pull that finds
-    nothing, has to wait or needs a filter falls back.
+    nothing, has to wait or needs a filter by properties falls back.
     """
 
     def __init__(
@@ -81,6 +87,7 @@ class PullFastPath(FastPathAdapter["PullServer"]):
             near=NEAR,
             warm=self._reader.cold.warm,
             warm_size=WINDOW,
+            filtered=config.max_filter_message_size // UNIT_SIZE,
         )
 
     def _clear_routes(self) -> None:
@@ -135,10 +142,17 @@ class PullFastPath(FastPathAdapter["PullServer"]):
         if self._native.route_count >= MAX_ROUTES or self._route_bytes + len(key) > MAX_ROUTE_BYTES:
             self._clear_routes()
         self._route_bytes += len(key)
-        if wanted is not None or not is_plain(config.attributes) or not isinstance(queue, ConsumeQueue):
+        is_native = wanted is None or _is_by_few_tags(topic, wanted)
+        if not is_native or not is_plain(config.attributes) or not isinstance(queue, ConsumeQueue):
             self._native.close_route(key)
             return False
         flags = config.topic_sys_flag, self._groups.configs[group].group_sys_flag
         suggested = self._pulls.replicas.suggested(group)
-        self._native.add_route(key, queue, queue.read, *flags, (group, topic, queue_id), suggested)
+        codes = None if wanted is None else b"".join([struct.pack(">i", code) for code in wanted.codes])
+        self._native.add_route(key, queue, queue.read, *flags, (group, topic, queue_id), suggested, codes)
         return True
+
+
+def _is_by_few_tags(topic: str, wanted: CompiledFilter) -> bool:
+    """True if native code can apply the filter. A light queue has the codes of records of other queues."""
+    return 0 < len(wanted.codes) <= MAX_CODES and not topic.startswith(LMQ_PREFIX)

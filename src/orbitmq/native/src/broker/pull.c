@@ -1,5 +1,5 @@
 /* PULL: answers pulls that find messages, from received bytes to the response. Twin of broker/pull/processor.py and
- * store/reader.py. A pull that finds nothing, has to wait or needs another response ends the batch. */
+ * store/reader.py, whose filter by tags codes is here too. A pull that finds nothing, has to wait or needs another response ends the batch. */
 #include "broker/pull.h"
 #include "base/results.h"
 #include "broker/deferral.h"
@@ -23,7 +23,7 @@ enum {
 typedef struct {
     Slice fields[PULL_IN_BULK];
     uint32_t present;
-    int64_t code, opaque, queue_id, offset, most, flag, commit, most_bytes;
+    int64_t code, opaque, queue_id, offset, wanted, most, flag, commit, most_bytes; /* wanted: as the client has it */
     int is_binary;
 } Pull;
 
@@ -39,6 +39,7 @@ typedef struct { PyObject *route, *units; int64_t first; uint32_t revision; } Un
 /* bytes of answers in one batch, as write_high_bytes of remoting/limits/connection_limits.py: the peer has to read */
 #define MAX_ANSWER_BYTES (1024 * 1024)
 #define UNITS_AHEAD 400 /* 8,000 bytes, of one or two pages of a queue's file */
+#define MAX_FILTERED 2048 /* units that a client may have one pull with a filter examine, as MAX_IN_BULK of reader.py */
 
 typedef struct {
     PyObject_HEAD
@@ -47,7 +48,8 @@ typedef struct {
     int64_t most, most_bytes, least_bytes, copied, near;
     PyObject *warm; /* by beginning of a part of the log, until when it counts as resident */
     int64_t warm_size; /* of such a part */
-    ByteBuffer key, head, units;
+    int64_t filtered; /* units that a pull with a filter examines */
+    ByteBuffer key, head, units, skipped;
     int is_full; /* the last batch ended at MAX_ANSWER_BYTES */
     UnitReadAhead read_aheads[READ_AHEADS];
 } PullServer;
@@ -88,7 +90,7 @@ static int read_pull(const PullServer *self, const uint8_t *header, Py_ssize_t s
     pull->opaque = request.opaque;
     memcpy(pull->fields, fields, sizeof pull->fields);
     if (!int32_of(fields[PULL_QUEUE], &pull->queue_id) || pull->queue_id < 0 ||
-        !number_of(fields[PULL_OFFSET], 0, &pull->offset) || !int32_of(fields[PULL_COUNT], &pull->most) ||
+        !number_of(fields[PULL_OFFSET], 0, &pull->offset) || !int32_of(fields[PULL_COUNT], &pull->wanted) ||
         !int32_of(fields[PULL_FLAG], &pull->flag) || !number_of(fields[PULL_COMMIT], -1, &pull->commit) ||
         pull->commit < -1 || !number_of(fields[PULL_SUSPEND], 0, &unused) ||
         !number_of(fields[PULL_VERSION], 0, &unused) ||
@@ -100,7 +102,7 @@ static int read_pull(const PullServer *self, const uint8_t *header, Py_ssize_t s
         if (pull->most_bytes < self->least_bytes) pull->most_bytes = self->least_bytes;
         if (pull->most_bytes > self->most_bytes) pull->most_bytes = self->most_bytes;
     }
-    if (pull->most > self->most) pull->most = self->most;
+    pull->most = pull->wanted > self->most ? self->most : pull->wanted;
     if (pull->most < 1) pull->most = 1;
     return 1;
 }
@@ -208,7 +210,7 @@ static int are_whole(const Pull *pull, const uint8_t *units, const Gathered *fou
 
 /* The whole response; NULL with an error, or without one if the pull needs the Python path. */
 static PyObject *answer_of(PullServer *self, const Pull *pull, const uint8_t *units, const Gathered *found, const LogWindow *log_window,
-                           const PullResponseFields *fields) {
+                           const PullResponseFields *fields, const uint32_t *skipped) {
     int64_t base = found->first - found->first % log_window->file_size;
     Slice topic = pull->fields[PULL_TOPIC];
     int is_light = topic.size >= 5 && memcmp(topic.at, "%LMQ%", 5) == 0;
@@ -219,7 +221,7 @@ static PyObject *answer_of(PullServer *self, const Pull *pull, const uint8_t *un
     Py_buffer log;
     if (buffer != Py_None && PyObject_GetBuffer(buffer, &log, PyBUF_SIMPLE) == 0) {
         if (found->stop - base <= log.len &&
-            are_of_queue(units, found, base, &log, pull->queue_id, is_light ? -1 : pull->offset) &&
+            are_of_queue(units, found, base, &log, pull->queue_id, is_light ? -1 : pull->offset, skipped) &&
             are_whole(pull, units, found, base, log_window, &log, is_light) &&
             put_pull_head(self, pull, fields, found->total) == 0) {
             answer = PyBytes_FromStringAndSize(NULL, self->head.size + found->total);
@@ -287,16 +289,17 @@ static void drop_read_ahead(UnitReadAhead *read_ahead) {
     Py_CLEAR(read_ahead->units);
 }
 
-/* Copy units of a queue, from a number that it has on, to self->units: as many as wanted or as lie together; -1 for an
- * error. Those in the tail are in memory; of others some more are read ahead. */
-static int read_units(PullServer *self, PyObject *route, int64_t number, int64_t most) {
+/* Find units of a queue from a number that it has on; how many there are, or -1 for an error. Those in the tail are in
+ * memory; of others some more are read ahead. What was read ahead is used if it has `enough`. Valid until anything else is
+ * read. */
+static int64_t find_units(PullServer *self, PyObject *route, int64_t number, int64_t most, int64_t enough, const uint8_t **units) {
     const QueueStateObject *queue = (QueueStateObject *)PyTuple_GET_ITEM(route, 0);
     if (move_fresh_to_tail(queue->at) < 0) return -1;
     const uint8_t *from = queue->at->tail;
     int64_t first = queue->tail_start, count = queue->at->tail_size / UNIT_SIZE;
     if (number < first) {
         UnitReadAhead *read_ahead = ahead_of(self, route);
-        if (!has_units(read_ahead, route, queue, number, most)) {
+        if (!has_units(read_ahead, route, queue, number, enough)) {
             uint32_t revision = queue->revision;
             PyObject *found = call_read(PyTuple_GET_ITEM(route, 1), number, most < UNITS_AHEAD ? UNITS_AHEAD : most);
             if (found == NULL) return -1;
@@ -310,13 +313,78 @@ static int read_units(PullServer *self, PyObject *route, int64_t number, int64_t
         count = PyBytes_GET_SIZE(read_ahead->units) / UNIT_SIZE;
     }
     count -= number - first;
-    if (count > most) count = most;
-    self->units.size = 0;
     if (count <= 0) return 0;
+    *units = from + (number - first) * UNIT_SIZE;
+    return count > most ? most : count;
+}
+
+/* Copy units of a queue to self->units: as many as wanted or as lie together; -1 for an error. */
+static int read_units(PullServer *self, PyObject *route, int64_t number, int64_t most) {
+    const uint8_t *from;
+    int64_t count = find_units(self, route, number, most, most, &from);
+    self->units.size = 0;
+    if (count <= 0) return (int)count;
     uint8_t *to = buffer_extend(&self->units, count * UNIT_SIZE);
     if (to == NULL) return -1;
-    memcpy(to, from + (number - first) * UNIT_SIZE, count * UNIT_SIZE);
+    memcpy(to, from, count * UNIT_SIZE);
     return 0;
+}
+
+/* Filters by tags codes */
+
+static int is_wanted(PyObject *codes, int64_t code) {
+    const uint8_t *at = (const uint8_t *)PyBytes_AS_STRING(codes), *end = at + PyBytes_GET_SIZE(codes);
+    for (; at < end; at += 4)
+        if (get32(at) == (uint32_t)code) return 1;
+    return 0;
+}
+
+/* True if the Python path would read the unit as this one does: its record was written by this process, lies behind the
+ * one before and in memory, and its tags code is a hash. */
+static int is_plain_unit(int64_t at, int32_t size, int64_t code, int64_t stop, const LogWindow *log_window) {
+    return size > 0 && at >= stop && at >= log_window->first && at >= log_window->checked_from && at <= log_window->end - size &&
+           log_window->end - at <= log_window->window && code == (int32_t)code;
+}
+
+/* Select units with one of the codes, to self->units, with those before them that were left out counted in self->skipped.
+ * Returns how many were examined, 0 if one is for the Python path, -1 for an error. */
+static int64_t select_units(PullServer *self, const Pull *pull, PyObject *codes, const uint8_t *units, int64_t count,
+                            const LogWindow *log_window) {
+    int64_t stop = 0, total = 0, examined = 0, found = 0;
+    self->units.size = self->skipped.size = 0;
+    for (; examined < count; examined++) {
+        const uint8_t *unit = units + examined * UNIT_SIZE;
+        int64_t at = (int64_t)get64(unit), code = (int64_t)get64(unit + 12);
+        int32_t size = (int32_t)get32(unit + 8);
+        if (!is_plain_unit(at, size, code, stop, log_window)) return 0;
+        if (found > 0 && (found >= pull->most || total + size > pull->most_bytes)) break;
+        stop = at + size;
+        if (!is_wanted(codes, code)) continue;
+        uint8_t *to = buffer_extend(&self->units, UNIT_SIZE), *skipped = buffer_extend(&self->skipped, 4);
+        if (to == NULL || skipped == NULL) return -1;
+        memcpy(to, unit, UNIT_SIZE);
+        uint32_t left_out = (uint32_t)(examined - found);
+        memcpy(skipped, &left_out, 4);
+        total += size;
+        found++;
+    }
+    return examined;
+}
+
+/* Read the units of a pull with a filter, and select. As select_units. */
+static int64_t read_selected(PullServer *self, const Pull *pull, PyObject *route, PyObject *codes, const LogWindow *log_window) {
+    const QueueStateObject *queue = (QueueStateObject *)PyTuple_GET_ITEM(route, 0);
+    const uint8_t *units;
+    int64_t limit = pull->wanted < MAX_FILTERED ? pull->wanted : MAX_FILTERED;
+    if (limit < self->filtered) limit = self->filtered;
+    if (limit < 1) return 0;
+    /* Mostly the answer is full before the units end that were read ahead. */
+    for (int64_t enough = 1;; enough = limit) {
+        int64_t count = find_units(self, route, pull->offset, limit, enough, &units);
+        if (count <= 0) return count;
+        int64_t examined = select_units(self, pull, codes, units, count, log_window);
+        if (examined < count || count >= limit || enough == limit || pull->offset + count >= queue->at->end) return examined;
+    }
 }
 
 /* The Pulled result of a pull, or NULL; without an error the pull is for the Python path. */
@@ -328,17 +396,24 @@ static PyObject *answer_from(PullServer *self, const Pull *pull, PyObject *route
     fields.low = queue->min_offset;
     fields.high = queue->at->end;
     if (pull->offset < fields.low || pull->offset >= fields.high) return NULL;
-    if (read_units(self, route, pull->offset, pull->most) < 0) return NULL;
-    PyObject *entry = NULL;
+    PyObject *entry = NULL, *codes = PyTuple_GET_ITEM(route, 6);
+    int64_t examined = 0;
+    if (codes == Py_None) {
+        if (read_units(self, route, pull->offset, pull->most) < 0) return NULL;
+    } else {
+        examined = read_selected(self, pull, route, codes, log_window);
+        if (examined <= 0) return NULL;
+    }
     const uint8_t *data = self->units.data;
     if (find_records(data, self->units.size / UNIT_SIZE, pull->most_bytes, &found) && found.first >= log_window->first &&
         found.stop <= log_window->end && log_window->end - found.first <= log_window->window && found.total <= self->copied &&
         is_resident(self, data, &found, log_window) == 1) {
-        fields.next = pull->offset + found.count;
+        fields.next = pull->offset + (codes == Py_None ? found.count : examined);
         fields.topic_flag = PyLong_AsLongLong(PyTuple_GET_ITEM(route, 2));
         fields.group_flag = PyLong_AsLongLong(PyTuple_GET_ITEM(route, 3));
         fields.suggested = PyLong_AsLongLong(PyTuple_GET_ITEM(route, 5));
-        PyObject *answer = answer_of(self, pull, data, &found, log_window, &fields);
+        const uint32_t *skipped = codes == Py_None ? NULL : (const uint32_t *)self->skipped.data;
+        PyObject *answer = answer_of(self, pull, data, &found, log_window, &fields, skipped);
         if (answer != NULL)
             entry = make_result(RESULT_PULLED, Py_NewRef(group_and_queue), from_int(fields.next), from_int(found.count), from_int(found.total),
                                 from_int(pull->flag & PULL_COMMITS ? pull->commit : -1), answer);
@@ -403,10 +478,14 @@ static PyObject *PullServer_answer(PullServer *self, PyObject *const *args, Py_s
 }
 
 static PyObject *PullServer_add_route(PullServer *self, PyObject *args) {
-    PyObject *key, *queue, *read, *group_and_queue;
+    PyObject *key, *queue, *read, *group_and_queue, *codes;
     long long topic_flag, group_flag, suggested;
-    if (!PyArg_ParseTuple(args, "SO!OLLOL", &key, &QueueStateType, &queue, &read, &topic_flag, &group_flag, &group_and_queue, &suggested)) return NULL;
-    PyObject *route = Py_BuildValue("(OOLLOL)", queue, read, topic_flag, group_flag, group_and_queue, suggested);
+    if (!PyArg_ParseTuple(args, "SO!OLLOLO", &key, &QueueStateType, &queue, &read, &topic_flag, &group_flag, &group_and_queue, &suggested, &codes)) return NULL;
+    if (codes != Py_None && (!PyBytes_Check(codes) || PyBytes_GET_SIZE(codes) % 4)) {
+        PyErr_SetString(PyExc_TypeError, "codes are four bytes each, or None");
+        return NULL;
+    }
+    PyObject *route = Py_BuildValue("(OOLLOLO)", queue, read, topic_flag, group_flag, group_and_queue, suggested, codes);
     if (route == NULL) return NULL;
     int is_set = PyDict_SetItem(self->routes, key, route);
     Py_DECREF(route);
@@ -437,13 +516,13 @@ static PyObject *PullServer_get_route_count(PullServer *self, void *Py_UNUSED(un
 
 static int PullServer_init(PullServer *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"languages", "json_parts", "binary_parts", "remark", "language", "version", "most", "most_bytes",
-                            "least_bytes", "copied", "near", "warm", "warm_size", NULL};
+                            "least_bytes", "copied", "near", "warm", "warm_size", "filtered", NULL};
     PyObject *languages, *json_parts, *binary_parts, *remark, *warm;
-    long long most, most_bytes, least_bytes, copied, near, warm_size;
+    long long most, most_bytes, least_bytes, copied, near, warm_size, filtered;
     PyTypeObject *tuple = &PyTuple_Type;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!SllLLLLLO!L", names, tuple, &languages, tuple, &json_parts, tuple,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!O!SllLLLLLO!LL", names, tuple, &languages, tuple, &json_parts, tuple,
                                      &binary_parts, &remark, &self->language, &self->version, &most, &most_bytes,
-                                     &least_bytes, &copied, &near, &PyDict_Type, &warm, &warm_size))
+                                     &least_bytes, &copied, &near, &PyDict_Type, &warm, &warm_size, &filtered))
         return -1;
     if (!are_bytes(languages) || !are_bytes(json_parts) || !are_bytes(binary_parts)) return -1;
     if (PyTuple_GET_SIZE(json_parts) != 10 || PyTuple_GET_SIZE(binary_parts) != 13) {
@@ -459,6 +538,7 @@ static int PullServer_init(PullServer *self, PyObject *args, PyObject *keywords)
     Py_XSETREF(self->routes, routes);
     Py_XSETREF(self->warm, Py_NewRef(warm));
     self->warm_size = warm_size;
+    self->filtered = filtered;
     Py_XSETREF(self->languages, Py_NewRef(languages));
     Py_XSETREF(self->json_parts, Py_NewRef(json_parts));
     Py_XSETREF(self->binary_parts, Py_NewRef(binary_parts));
@@ -496,6 +576,7 @@ static void PullServer_dealloc(PullServer *self) {
     buffer_free(&self->key);
     buffer_free(&self->head);
     buffer_free(&self->units);
+    buffer_free(&self->skipped);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 

@@ -26,18 +26,20 @@ static int find_records(const uint8_t *units, Py_ssize_t count, int64_t most_byt
 
 /* True if the units lead to records of their queue: each record names the queue, its queue offset and its offset in the
  * log. The topic is compared only where records are read anyway, because it lies behind the body. A negative number
- * stands for a light queue, which holds records of others. */
+ * stands for a light queue, which holds records of others; `skipped` for units between these that a filter left out,
+ * counted before each of them. */
 static int are_of_queue(const uint8_t *units, const Gathered *found, int64_t base, const Py_buffer *log, int64_t queue_id,
-                        int64_t number) {
+                        int64_t number, const uint32_t *skipped) {
     if (number < 0) return 1;
-    if (number > INT64_MAX - found->count) return 0;
+    if (number > INT64_MAX - found->count - (skipped == NULL ? 0 : skipped[found->count - 1])) return 0;
     for (Py_ssize_t n = 0; n < found->count; n++) {
+        int64_t expected = number + n + (skipped == NULL ? 0 : skipped[n]);
         const uint8_t *unit = units + n * UNIT_SIZE;
         int64_t at = (int64_t)get64(unit) - base;
         if (at < 0 || at > log->len - RECORD_HEAD) return 0;
         const uint8_t *record = (uint8_t *)log->buf + at;
         if (get32(record) != get32(unit + 8) || (int32_t)get32(record + 12) != queue_id ||
-            (int64_t)get64(record + 20) != number + n || get64(record + 28) != get64(unit))
+            (int64_t)get64(record + 20) != expected || get64(record + 28) != get64(unit))
             return 0;
     }
     return 1;
@@ -76,7 +78,7 @@ static PyObject *gather_records(PyObject *Py_UNUSED(module), PyObject *const *ar
     if (PyObject_GetBuffer(args[1], &log, PyBUF_SIMPLE) < 0) return NULL;
     PyObject *records = NULL;
     int is_inside = base >= 0 && found.first >= base && found.stop <= end && found.stop - base <= log.len &&
-                    are_of_queue(units, &found, base, &log, queue_id, number);
+                    are_of_queue(units, &found, base, &log, queue_id, number, NULL);
     if (is_inside && found.total != found.stop - found.first && found.total <= copied + copied_each * found.count) {
         records = PyBytes_FromStringAndSize(NULL, found.total);
         if (records == NULL) {
