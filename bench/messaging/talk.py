@@ -23,6 +23,7 @@ GET_MAX_OFFSET = 30
 PROBED_TOPIC = "Bench-probed"
 
 _PATIENCE_SECONDS = 60
+_AT_ONCE = 500
 _BODY = bytes(128)
 
 
@@ -42,14 +43,17 @@ class Talk:
         self._stream.close()
         self._socket.close()
 
-    def offsets(self, topic: str) -> list[int]:
-        """The maximum offset of each queue of a topic, requested all at once."""
-        requests = [
-            _frame(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue), "bname": self._server.broker_name})
-            for queue in range(QUEUES)
-        ]
-        self._socket.sendall(b"".join(requests))
-        return [int(self._answer()[0]["extFields"]["offset"]) for _ in requests]
+    def offsets(self, topic: str, queues: int = QUEUES) -> list[int]:
+        """The maximum offset of each queue of a topic, some hundred requested at once."""
+        found: list[int] = []
+        while len(found) < queues:
+            requests = [
+                _frame(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue), "bname": self._server.broker_name})
+                for queue in range(len(found), min(len(found) + _AT_ONCE, queues))
+            ]
+            self._socket.sendall(b"".join(requests))
+            found += [int(self._answer()[0]["extFields"]["offset"]) for _ in requests]
+        return found
 
     def timers_behind(self) -> int:
         """Timers that were taken and are not in the wheel yet."""

@@ -43,15 +43,18 @@ class RawLoad:
     connections: int
     in_flight: int
     headers: str = "json"
+    tag_every: int = 1
+    """A pull wants the messages with a tag that one of so many has."""
 
     @property
     def name(self) -> str:
-        return f"{self.mode} {self.body} B, {self.connections} × {self.in_flight}, {HEADERS[self.headers]} headers"
+        name = f"{self.mode} {self.body} B, {self.connections} × {self.in_flight}, {HEADERS[self.headers]} headers"
+        return name if self.tag_every == 1 else f"{name}, the tag of one in {self.tag_every}"
 
     @property
     def topic(self) -> str:
         """Pulls read messages that were filled in before; sends go to a topic without consumers."""
-        return f"Bench-{self.mode}-{self.body}"
+        return f"Bench-{self.mode}-{self.body}" + ("" if self.tag_every == 1 else f"-{self.tag_every}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ def _cache_name() -> str:
 
 def fill(load: RawLoad, server: Server, messages: int) -> None:
     """Put so many messages into the topic that a pulling load reads."""
-    sending = RawLoad("send", load.body, 8, 64)
+    sending = RawLoad("send", load.body, 8, 64, tag_every=load.tag_every)
     found = _run(sending, load.topic, server, seconds=_PATIENCE_SECONDS, messages=messages)[0]
     if found.messages < messages:
         raise PeerError(f"{server.name} took only {found.messages} of {messages} messages: {found.failure}")
@@ -172,6 +175,8 @@ def _run(load: RawLoad, topic: str, server: Server, *, seconds: float, messages:
         "seconds": seconds,
         "messages": messages,
     }
+    if load.tag_every > 1:
+        options |= {"tag-every": load.tag_every} if load.mode == "send" else {"expression": "TagA"}
     return run_load(load.name, options, server, seconds)
 
 

@@ -8,7 +8,7 @@ from bench.suite.consumes import consumes
 from bench.suite.lifetimes import lifetimes
 from bench.suite.others import OtherSystems
 from bench.suite.scale import Backlog, ManyQueues
-from bench.suite.sends import ApachesProducer, Batches, EchoCeiling, SyncFlush, sends
+from bench.suite.sends import ApachesProducer, Batches, EchoCeiling, OtherClients, SyncFlush, sends
 
 if TYPE_CHECKING:
     from bench.figures import Size
@@ -19,6 +19,7 @@ def scenarios(size: Size) -> list[Scenario]:
     """All scenarios of a run of this size; a scenario whose parts or disk depend on the size is made for it."""
     return [
         *sends(size),
+        OtherClients(size),
         EchoCeiling(size),
         ApachesProducer(size),
         SyncFlush(size),

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from bench.figures import Size
 from bench.machine import GIB, MIB
-from bench.messaging.loads import drain, send
+from bench.messaging.loads import OptionReader, drain, send
+from bench.messaging.loads import loads as messaging_loads
+from bench.messaging.plan import PLANS
 from bench.messaging.talk import Talk
 from bench.server import raw_load
 from bench.server.measures import CONSUMED, CPU, P99, RATE, Measure, Sample
@@ -43,7 +45,9 @@ _COLD_BODY = 1024
 _COLD_RECORD = _COLD_BODY + 200
 _COLD_BYTES = {Size.QUICK: 64 * MIB, Size.USUAL: GIB, Size.FULL: 8 * GIB}
 _BODY = 128
+_TAG_EVERY = 10
 _LONG_POLL_RATE = 1_000
+_HOLDERS = 8
 _FOLLOWERS = 2
 _STEADILY: Mapping[str, str | float] = {"mode": "longpoll", "connections": 1, "rate": _LONG_POLL_RATE}
 _AT_ONCE: Mapping[str, str | float] = {
@@ -65,24 +69,53 @@ class Hot:
     space: int = 4 * GIB
 
     def run(self, bench: Bench) -> Found:
-        raw_load.require()
-        found = Found({})
-        with running(bench, self.systems) as servers:
-            warm_up(servers, bench)
-            for body in _HOT_BODIES:
-                load = RawLoad("pull", body, 8, 1)
-                for server in servers:
-                    bench.tell(f"{server.name}: filling")
-                    with server.turn():
-                        server.make_topic(load.topic)
-                        raw_load.fill(load, server, _HOT_MESSAGES[self.size])
-                title = f"pull by {_BATCH} of {body} B, 8 × 1"
+        loads = {f"pull by {_BATCH} of {body} B, 8 × 1": RawLoad("pull", body, 8, 1) for body in _HOT_BODIES}
+        return _pulls(bench, self.systems, loads, _HOT_MESSAGES[self.size])
 
-                def measure(server: Server, _number: int, load: RawLoad = load) -> Sample:
-                    return raw_load.measure(load, server, bench.seconds)
 
-                measure_load(found, title, servers, measure, bench)
-        return found
+@dataclasses.dataclass(frozen=True, slots=True)
+class Filtered:
+    """Pulls by 32 of the messages with a tag that one in ten has."""
+
+    size: Size
+    name: str = "consume, tag filter"
+    systems: frozenset[System] = ROCKETMQ
+    space: int = 4 * GIB
+
+    def run(self, bench: Bench) -> Found:
+        shapes = ((8, 1),) if self.size is Size.QUICK else ((8, 1), (8, 64))
+        wanted = f"pull by {_BATCH} of {_BODY} B with the tag of one in {_TAG_EVERY}"
+        loads = {
+            f"{wanted}, {connections} × {in_flight}": RawLoad(
+                "pull", _BODY, connections, in_flight, tag_every=_TAG_EVERY
+            )
+            for connections, in_flight in shapes
+        }
+        return _pulls(bench, self.systems, loads, _HOT_MESSAGES[self.size])
+
+
+def _pulls(bench: Bench, systems: frozenset[System], loads: Mapping[str, RawLoad], messages: int) -> Found:
+    """Pulls of topics that were filled a moment ago."""
+    raw_load.require()
+    found = Found({})
+    with running(bench, systems) as servers:
+        warm_up(servers, bench)
+        filled = set()
+        for title, load in loads.items():
+            for server in servers:
+                if (server.name, load.topic) in filled:
+                    continue
+                bench.tell(f"{server.name}: filling")
+                filled.add((server.name, load.topic))
+                with server.turn():
+                    server.make_topic(load.topic)
+                    raw_load.fill(load, server, messages)
+
+            def measure(server: Server, _number: int, load: RawLoad = load) -> Sample:
+                return raw_load.measure(load, server, bench.seconds)
+
+            measure_load(found, title, servers, measure, bench)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,6 +171,36 @@ class Cold:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Pops:
+    """Pops by 32 whose messages are acknowledged one by one, or all of a pop in one request."""
+
+    size: Size
+    name: str = "pop"
+    systems: frozenset[System] = ROCKETMQ
+    space: int = 8 * GIB
+
+    def run(self, bench: Bench) -> Found:
+        raw_load.require()
+        found = Found({})
+        plan = dataclasses.replace(PLANS.get(self.size, PLANS[Size.USUAL]), seconds=bench.seconds)
+        with running(bench, self.systems) as servers:
+            warm_up(servers, bench)
+            for load in (
+                each for each in messaging_loads() if isinstance(each, OptionReader) and each.mode.startswith("pop")
+            ):
+                for server in servers:
+                    bench.tell(f"{server.name}: filling")
+                    with server.turn():
+                        load.prepare(server, plan)
+
+                def measure(server: Server, _number: int, load: OptionReader = load) -> Sample:
+                    return load.measure(server, plan)
+
+                measure_load(found, load.name, servers, measure, bench)
+        return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class LongPoll:
     """A consumer that holds a pull for each queue, and a producer at a modest rate: how long messages take."""
 
@@ -155,6 +218,42 @@ class LongPoll:
             return Sample(_end_to_end(one) | {CPU: _per_message(used, one)}, one.failures, one.failure)
 
         with _ready(bench, self.systems, self.topic) as servers:
+            measure_load(found, title, servers, measure, bench)
+        return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ManyHeld:
+    """Consumers that hold thousands of pulls, a queue each, and a producer whose messages wake a few of them."""
+
+    size: Size
+    name: str = "long poll, many held"
+    systems: frozenset[System] = ROCKETMQ
+    space: int = 8 * GIB
+
+    @property
+    def queues(self) -> int:
+        return 500 if self.size is Size.QUICK else 10_000
+
+    @property
+    def topic(self) -> str:
+        return f"Bench-held-{self.queues}"
+
+    def run(self, bench: Bench) -> Found:
+        found = Found({})
+        title = f"{_BODY} B at {_LONG_POLL_RATE:,} a second over {self.queues:,} queues, a pull held for each"
+        options = _STEADILY | {"queues": self.queues, "followers": _HOLDERS}
+
+        def measure(server: Server, _number: int) -> Sample:
+            one, used = followed(title, options, server, self.topic, bench.seconds, self.queues)
+            return Sample(_end_to_end(one) | {CPU: _per_message(used, one)}, one.failures, one.failure)
+
+        raw_load.require()
+        with running(bench, self.systems) as servers:
+            warm_up(servers, bench)
+            for server in servers:
+                with server.turn():
+                    server.make_topic(self.topic, self.queues)
             measure_load(found, title, servers, measure, bench)
         return found
 
@@ -201,11 +300,11 @@ def _ready(bench: Bench, systems: frozenset[System], topic: str) -> Iterator[lis
 
 
 def followed(
-    name: str, options: Mapping[str, str | float], server: Server, topic: str, seconds: float
+    name: str, options: Mapping[str, str | float], server: Server, topic: str, seconds: float, queues: int = QUEUES
 ) -> tuple[Finding, float]:
     """Run a load whose messages are consumed as they come, from where the topic ends now."""
     with Talk(server) as talk:
-        offsets = talk.offsets(topic)
+        offsets = talk.offsets(topic, queues)
     shape: dict[str, str | float] = {"topic": topic, "body": _BODY, "batch": _BATCH, "seconds": seconds}
     shape["offsets"] = ",".join(map(str, offsets))
     return run_load(name, {**shape, **options}, server, seconds)
@@ -213,7 +312,7 @@ def followed(
 
 def consumes(size: Size) -> list[Scenario]:
     """The scenarios of this file."""
-    return [Hot(size), Cold(size), LongPoll(), Mixed()]
+    return [Hot(size), Filtered(size), Pops(size), Cold(size), LongPoll(), ManyHeld(size), Mixed()]
 
 
 def _end_to_end(found: Finding) -> dict[Measure, float]:

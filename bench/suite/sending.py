@@ -31,11 +31,14 @@ class Sending:
     """With so many queues each."""
     most: int = 0
     """Messages of a round at most; 0 for as many as there is time for."""
+    headers: str = "json"
+    """The client whose headers the requests have."""
 
     @property
     def name(self) -> str:
         batch = f" in batches of {self.batch}" if self.batch > 1 else ""
-        return f"send {size_text(self.body)}{batch}, {self.connections} × {self.in_flight}"
+        name = f"send {size_text(self.body)}{batch}, {self.connections} × {self.in_flight}"
+        return name if self.headers == "json" else f"{name}, {raw_load.HEADERS[self.headers]} headers"
 
     @property
     def topic(self) -> str:
@@ -74,6 +77,7 @@ class Sending:
     def _run(self, server: Server, seconds: float, most: int) -> tuple[raw_load.Finding, float]:
         options: dict[str, str | float] = {
             "mode": "send-batch" if self.batch > 1 else "send",
+            "headers": self.headers,
             "connections": self.connections,
             "in-flight": self.in_flight,
             "body": self.body,

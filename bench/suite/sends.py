@@ -31,6 +31,8 @@ BODIES = (10, 128, KIB, 64 * KIB)
 CONNECTIONS = (1, 8, 64, 512)
 IN_FLIGHT = (1, 64)
 
+CLIENTS = ("go", "node", "cpp")
+
 ECHO = "echo server (a ceiling)"
 
 _LARGE = 64 * KIB
@@ -108,6 +110,26 @@ def sends(size: Size) -> list[Sends]:
     if size is Size.FULL:
         made.append(Sends([LARGEST], f"send, {LARGEST.most * LARGEST.body // GIB} GiB in flight", 44 * GIB))
     return made
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OtherClients:
+    """Sends as clients of other languages than Java write them."""
+
+    size: Size
+    name: str = "send, other clients"
+    systems: frozenset[System] = ROCKETMQ
+    space: int = 2 * (_GROUP_SPACE + 3 * GIB)
+
+    def run(self, bench: Bench) -> Found:
+        raw_load.require()
+        found = Found({})
+        shapes = ((8, 64),) if self.size is Size.QUICK else ((8, 64), (64, 1))
+        cells = [Sending(128, *shape, headers=client) for shape in shapes for client in CLIENTS]
+        with keeping(found):
+            for group in groups(cells, bench):
+                measure_sends(bench, found, group)
+        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

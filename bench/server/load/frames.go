@@ -45,6 +45,7 @@ type template struct {
 	born   int
 	due    int
 	queue  int
+	tag    int
 	// queueID is the number of a send's queue, which has the digits that it was made with.
 	queueID int
 	// keys are those of the messages in a batch.
@@ -57,11 +58,12 @@ var (
 	keyPlace    = strings.Repeat("F", countedDigits)
 	offsetPlace = strings.Repeat("8", offsetDigits)
 	bornPlace   = strings.Repeat("9", timeDigits)
+	tagPlace    = "TagA"
 	duePlace    = strings.Repeat("6", timeDigits)
 )
 
 func sendTemplate(s settings, connection, queue int, born int64) template {
-	properties := "UNIQ_KEY\x01" + keyOf(connection, born) + "\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+	properties := "UNIQ_KEY\x01" + keyOf(connection, born) + "\x02WAIT\x01true\x02TAGS\x01" + tagPlace + "\x02"
 	bornText, sysFlag := fmt.Sprint(born), 0
 	switch {
 	case s.mode == "transaction":
@@ -76,7 +78,7 @@ func sendTemplate(s settings, connection, queue int, born int64) template {
 		properties += fmt.Sprintf("DELAY\x01%d\x02", s.delayLevel)
 	}
 	if shape := shapes[s.headers]; shape != nil && !shape.uniqueKey {
-		properties = "TAGS\x01TagA\x02"
+		properties = "TAGS\x01" + tagPlace + "\x02"
 	}
 	made := newTemplate(s.headers, sendMessageV2, []field{
 		{"a", s.group},
@@ -114,7 +116,7 @@ func pullTemplate(s settings, queue int, now int64) template {
 		{"sysFlag", fmt.Sprint(sysFlag)},
 		{"suspendTimeoutMillis", fmt.Sprint(s.holdMs)},
 		{"commitOffset", "0"},
-		{"subscription", "*"},
+		{"subscription", s.expression},
 		{"bname", s.broker},
 		{"topic", s.topic},
 		{"queueOffset", offsetPlace},
@@ -150,6 +152,7 @@ func newTemplate(headers string, code int, fields []field, body []byte) template
 	made.born = place(header, bornPlace)
 	made.due = place(header, duePlace)
 	made.queue = place(header, queuePlace)
+	made.tag = place(header, tagPlace)
 	made.frame = append(append(frame, header...), body...)
 	return made
 }
@@ -239,6 +242,14 @@ func (t *template) setTimes(frame []byte, bornMs, dueMs int64) {
 	}
 	if t.due >= 0 {
 		putDigits(frame[t.due:t.due+timeDigits], dueMs, 10)
+	}
+}
+
+// setTag gives a request of this template that was just put there the tag that one of so many messages has, or that of
+// the others.
+func (t *template) setTag(frame []byte, number, every int64) {
+	if t.tag >= 0 && number%every != 0 {
+		frame[t.tag+len(tagPlace)-1] = 'B'
 	}
 }
 

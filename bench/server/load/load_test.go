@@ -10,7 +10,7 @@ import (
 
 func TestARequestKeepsItsLengthWhateverIsWrittenOverIt(t *testing.T) {
 	for _, headers := range []string{"json", "binary", "go", "node", "cpp"} {
-		s := settings{headers: headers, topic: "T", group: "G", broker: "b", body: 10, queues: 8, batch: 32}
+		s := settings{headers: headers, topic: "T", group: "G", broker: "b", body: 10, queues: 8, batch: 32, expression: "*"}
 		for _, made := range []template{sendTemplate(s, 3, 5, 1_700_000_000_000), pullTemplate(s, 5, 1_700_000_000_000)} {
 			frame := made.appendTo(nil, 1_234_567, 42)
 			if len(frame) != len(made.frame) || bytes.Contains(frame[8:], []byte(opaquePlace)) {
@@ -30,6 +30,20 @@ func TestASendKeepsItsQueueInEveryShape(t *testing.T) {
 		made := sendTemplate(s, 3, 5, 1_700_000_000_000)
 		if made.queueID <= 8 || made.frame[made.queueID] != '5' {
 			t.Errorf("%s: the queue is not at %d of %q", headers, made.queueID, made.frame)
+		}
+	}
+}
+
+func TestOneOfSoManySendsHasTheOtherTag(t *testing.T) {
+	for _, headers := range []string{"json", "binary", "go", "node", "cpp"} {
+		s := settings{mode: "send", headers: headers, topic: "T", group: "G", broker: "b", body: 10, queues: 8}
+		made := sendTemplate(s, 3, 5, 1_700_000_000_000)
+		for number, wanted := range map[int64]string{0: "TagA", 1: "TagB", 10: "TagA"} {
+			frame := made.appendTo(nil, 1_234_567, number)
+			made.setTag(frame, number, 10)
+			if !bytes.Contains(frame, []byte(wanted)) || len(frame) != len(made.frame) {
+				t.Errorf("%s: message %d in %q", headers, number, frame)
+			}
 		}
 	}
 }

@@ -45,6 +45,8 @@ type settings struct {
 	seriesStep  time.Duration
 	fetchBytes  int
 	persistent  bool
+	tagEvery    int64
+	expression  string
 	offsets     []int64
 }
 
@@ -120,6 +122,8 @@ func main() {
 	flag.DurationVar(&s.seriesStep, "series", 0, "also say the latencies of each stretch of this length, such as 100ms")
 	flag.IntVar(&s.fetchBytes, "fetch-bytes", 0, "bytes that one request to Kafka asks for; 0 for -batch messages that were sent one by one")
 	flag.BoolVar(&s.persistent, "persistent", true, "send messages by AMQP that outlive the server")
+	flag.Int64Var(&s.tagEvery, "tag-every", 1, "send one of so many messages with TagA, and the others with TagB")
+	flag.StringVar(&s.expression, "expression", "*", "pull messages with these tags")
 	offsets := flag.String("offsets", "", "where to begin in each queue, and where to begin again, separated by commas")
 	flag.Parse()
 	for _, text := range strings.Split(*offsets, ",") {
@@ -178,6 +182,8 @@ func (s settings) check() error {
 		return fmt.Errorf("offsets with leading zeros cannot be written without quotes")
 	case s.batch > mostPopped && (s.mode == "pop" || s.mode == "pop-batch"):
 		return fmt.Errorf("a pop asks for %d messages at most", mostPopped)
+	case s.tagEvery < 1 || s.tagEvery > 1 && s.mode != "send":
+		return fmt.Errorf("only single messages are sent with different tags")
 	case s.body < 1 || s.body > 4<<20 || s.batch < 1:
 		return fmt.Errorf("a body has between 1 byte and 4 MiB, a batch at least one message")
 	}

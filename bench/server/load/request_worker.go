@@ -124,6 +124,10 @@ func (l *requestWorker) request(at int, now time.Time) {
 		var used *template
 		l.out, used = l.sending.appendTo(l.out, opaque, l.counter)
 		used.setTimes(l.out[start:], now.UnixMilli(), l.settings.dueOf(l.counter))
+		if l.settings.tagEvery > 1 {
+			// Each queue has its share: messages go through the queues in turn.
+			used.setTag(l.out[start:], l.counter/int64(l.settings.queues), l.settings.tagEvery)
+		}
 		if l.settings.stamps() {
 			stamp(l.out[start:], l.settings.body, now)
 		}
