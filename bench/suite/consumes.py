@@ -242,7 +242,7 @@ class ManyHeld:
     def run(self, bench: Bench) -> Found:
         found = Found({})
         title = f"{_BODY} B at {_LONG_POLL_RATE:,} a second over {self.queues:,} queues, a pull held for each"
-        options = _STEADILY | {"queues": self.queues, "followers": _HOLDERS}
+        options: dict[str, str | float] = {**_STEADILY, "queues": self.queues, "followers": _HOLDERS}
 
         def measure(server: Server, _number: int) -> Sample:
             one, used = followed(title, options, server, self.topic, bench.seconds, self.queues)

@@ -92,7 +92,9 @@ odd_bit_sets = st.one_of(
         ["", "AQ", "AQ=", "AQ==AQ==", "A===", "AR==", "AQAA", "A QA", "AQ==\n", "ä", None, 3, [1], [-1, 3]]
     ),
 )
-odd_values = st.sampled_from([None, 0, 1, 9, -1, 999, "0", "1", "x", "", True, 1.5, T0, 1 << 62, 10**18, [], {}])
+odd_values: st.SearchStrategy[Any] = st.sampled_from(
+    [None, 0, 1, 9, -1, 999, "0", "1", "x", "", True, 1.5, T0, 1 << 62, 10**18, [], {}]
+)
 odd_texts = st.sampled_from(
     ["shop", "orders", "bänk", 'a"b', "", "unknown", "0", "1", "2", None, 7, True, "x" * 300]
 )
