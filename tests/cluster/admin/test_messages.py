@@ -9,6 +9,7 @@ import pytest
 
 from orbitmq import Message
 from orbitmq.admin import InvalidRequestError, NotFoundError
+from orbitmq.admin.message.dead_letters import DeadLetterFilter
 from orbitmq.aio import TransactionProducer, TransactionState
 
 if TYPE_CHECKING:
@@ -92,6 +93,11 @@ async def test_dead_letters_are_listed_and_sent_again(
     assert (await admin.groups.describe("billing")).dead_letters == len(orders)
     planned = await admin.dead_letters.resend("billing", dry_run=True)
     assert {one.topic for one in planned} == {"orders"}
+    kinds = await admin.dead_letters.kinds("billing")
+    assert [(one.origin, one.tag, one.count) for one in kinds] == [("orders", "A", 3), ("orders", "B", 3)]
+    some = await admin.dead_letters.resend("billing", which=DeadLetterFilter("orders", "B"), dry_run=True)
+    assert len(some) == 3
+    assert not await admin.dead_letters.resend("billing", which=DeadLetterFilter(retries=77), dry_run=True)
     done = await admin.dead_letters.resend("billing", message_id=planned[0].offset_message_id)
     assert [one.error for one in done] == [""]
     assert len(await _bodies(admin)) == len(orders) + 1

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from orbitmq.client.message import ReceivedMessage
 
 
+MAX_COUNTED = 10_000
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeadLetterQueue:
     """The dead letter topic of a group."""
@@ -38,6 +41,42 @@ class Resent:
     topic: str
     message_id: str = ""
     error: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeadLetterFilter:
+    """Which dead letters are wanted: those of one topic, one tag, one number of retries; without any, all.
+
+    RocketMQ stores no other reason with them.
+    """
+
+    origin: str = ""
+    """The topic that they were sent to."""
+    tag: str | None = None
+    """Empty for messages without a tag."""
+    retries: int | None = None
+
+    def matches(self, message: ReceivedMessage) -> bool:
+        return (
+            self.origin in {"", original_topic(message)}
+            and self.tag in {None, message.tags or ""}
+            and self.retries in {None, message.reconsume_times}
+        )
+
+
+ALL = DeadLetterFilter()
+
+
+@dataclasses.dataclass(slots=True)
+class DeadLetterKind:
+    """Dead letters of the same topic and tag that were given up after the same number of retries."""
+
+    origin: str
+    tag: str
+    retries: int
+    count: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
 
 
 class DeadLetters:
@@ -71,15 +110,35 @@ class DeadLetters:
         begin_ms: int | None = None,
         end_ms: int | None = None,
         limit: int | None = None,
+        which: DeadLetterFilter = ALL,
     ) -> AsyncIterator[ReceivedMessage]:
         """The dead letters of a group. Raises NotFoundError if it never had any."""
+        left = limit
         try:
-            async for message in self._messages.read(
-                dead_letter_topic(group), begin_ms=begin_ms, end_ms=end_ms, limit=limit
-            ):
+            async for message in self._messages.read(dead_letter_topic(group), begin_ms=begin_ms, end_ms=end_ms):
+                if not which.matches(message):
+                    continue
                 yield message
+                if left is not None:
+                    left -= 1
+                    if not left:
+                        return
         except NotFoundError as error:
             raise NotFoundError("dead letter topic of the group", group, "it has given up no message") from error
+
+    async def kinds(
+        self, group: str, *, begin_ms: int | None = None, end_ms: int | None = None, limit: int = MAX_COUNTED
+    ) -> list[DeadLetterKind]:
+        """What the dead letters of a group are, the most frequent first, of ``limit`` of them."""
+        found: dict[tuple[str, str, int], DeadLetterKind] = {}
+        async for message in self.read(group, begin_ms=begin_ms, end_ms=end_ms, limit=limit):
+            key = (original_topic(message), message.tags or "", message.reconsume_times)
+            kind = found.setdefault(key, DeadLetterKind(*key))
+            stored = message.store_timestamp
+            kind.count += 1
+            kind.first_ms = min(kind.first_ms or stored, stored)
+            kind.last_ms = max(kind.last_ms, stored)
+        return sorted(found.values(), key=lambda kind: (-kind.count, kind.origin, kind.tag, kind.retries))
 
     async def resend(
         self,
@@ -90,6 +149,7 @@ class DeadLetters:
         begin_ms: int | None = None,
         end_ms: int | None = None,
         limit: int | None = None,
+        which: DeadLetterFilter = ALL,
         dry_run: bool = False,
     ) -> list[Resent]:
         """Send dead letters again, to their original topic or to another: all, those of a time, or one.
@@ -97,7 +157,7 @@ class DeadLetters:
         The dead letters stay where they are. A failure does not stop the others.
         """
         results = []
-        async for message in self.read(group, begin_ms=begin_ms, end_ms=end_ms):
+        async for message in self.read(group, begin_ms=begin_ms, end_ms=end_ms, which=which):
             if message_id and message_id not in _ids_of(message):
                 continue
             results.append(await self._resend_one(message, topic, dry_run=dry_run))
