@@ -54,6 +54,15 @@ class Where:
             show_default=False,
         ),
     ] = None
+    pipeline: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=DIR",
+            help="An archive, or the checkpoint of a streaming query, to show with its progress. May be repeated; "
+            "with several clusters CLUSTER/NAME=DIR.",
+            show_default=False,
+        ),
+    ] = None
     history_size: Annotated[
         int, typer.Option(min=0, max=4096, help="MiB of the file behind the plots; 0 for no history.")
     ] = 64
@@ -93,6 +102,32 @@ class Protection:
 
 
 @dataclasses.dataclass
+class SingleSignOn:
+    """A provider of OpenID Connect, besides the console's own users."""
+
+    oidc_issuer: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Issuer of OpenID Connect at which users sign in.", show_default=False),
+    ] = ""
+    oidc_client_id: Annotated[str, typer.Option(help="Client id of the console there.", show_default=False)] = ""
+    oidc_client_secret: Annotated[
+        str,
+        typer.Option(
+            envvar="ORBITMQ_OIDC_CLIENT_SECRET", help="Client secret; none for a public client.", show_default=False
+        ),
+    ] = ""
+    oidc_claim: Annotated[str, typer.Option(help="Claim with the groups or roles of a user.")] = "groups"
+    oidc_role: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE=GROUP",
+            help="The role that a value of the claim gives; '*' for everybody. May be repeated. Default: viewer=*.",
+            show_default=False,
+        ),
+    ] = None
+
+
+@dataclasses.dataclass
 class Process:
     """How it runs."""
 
@@ -105,7 +140,7 @@ class Process:
 
 
 @option_groups
-def dashboard(where: Where, protection: Protection, process: Process) -> None:
+def dashboard(where: Where, protection: Protection, single_sign_on: SingleSignOn, process: Process) -> None:
     """Serve the web console: overview, topics, groups, messages, dead letters, brokers, and a REST interface.
 
     At the first start it prints the password of the user admin. Users, the audit log and the plots are kept in the
@@ -119,18 +154,21 @@ def dashboard(where: Where, protection: Protection, process: Process) -> None:
     set_up_server(process.log_format)
     with plain_errors():
         try:
-            run(_serve(serve, _config(where, protection), process.until_eof))
+            run(_serve(serve, _config(where, protection, single_sign_on), process.until_eof))
         except AdminError as error:
             complain(str(error))
             raise typer.Exit(1) from None
 
 
-def _config(where: Where, protection: Protection) -> "DashboardConfig":
-    from orbitmq.dashboard.config import DashboardConfig, parse_targets  # noqa: PLC0415
+def _config(where: Where, protection: Protection, single_sign_on: SingleSignOn) -> "DashboardConfig":
+    from orbitmq.dashboard.auth.oidc import OidcConfig, parse_roles  # noqa: PLC0415
+    from orbitmq.dashboard.config import DashboardConfig, parse_pipelines, parse_targets  # noqa: PLC0415
 
     given = where.nameserver or [os.environ.get("NAMESRV_ADDR") or DEFAULT_NAME_SERVER]
+    targets = parse_targets(given)
     return DashboardConfig(
-        targets=parse_targets(given),
+        targets=targets,
+        pipelines=parse_pipelines(where.pipeline or (), targets),
         data=str((where.data or DATA).expanduser()),
         host=where.host,
         port=where.port,
@@ -138,6 +176,15 @@ def _config(where: Where, protection: Protection) -> "DashboardConfig":
         read_only=protection.read_only,
         allowed_hosts=tuple(name.lower() for name in protection.allow_host or ()),
         secure_cookies=protection.secure_cookies,
+        oidc=OidcConfig(
+            issuer=single_sign_on.oidc_issuer,
+            client_id=single_sign_on.oidc_client_id,
+            client_secret=single_sign_on.oidc_client_secret,
+            claim=single_sign_on.oidc_claim,
+            roles=parse_roles(single_sign_on.oidc_role or ()),
+        )
+        if single_sign_on.oidc_issuer
+        else None,
         access_key=protection.access_key,
         secret_key=protection.secret_key,
         decoders="" if where.decoders is None else str(where.decoders.expanduser()),

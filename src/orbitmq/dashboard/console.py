@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 from orbitmq.admin.errors import AdminError
 from orbitmq.admin.message.body_decoders import BodyDecoders
 from orbitmq.dashboard.audit import AuditLog
+from orbitmq.dashboard.auth.oidc import Oidc
 from orbitmq.dashboard.auth.roles import Actor, ForbiddenError, Role
 from orbitmq.dashboard.auth.sessions import Sessions
 from orbitmq.dashboard.auth.users import Users
 from orbitmq.dashboard.clusters import ClusterSet
 from orbitmq.dashboard.history.sampler import Sampler
 from orbitmq.dashboard.history.store import HistoryStore
+from orbitmq.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -49,6 +51,7 @@ class Console:
         self.decoders = BodyDecoders.load(config.decoders) if config.decoders else BodyDecoders()
         self.users = Users(data / "users.json", time.monotonic)
         self.sessions = Sessions(self.users, time.monotonic)
+        self.oidc = None if config.oidc is None else Oidc(config.oidc, SYSTEM_CLOCK)
         self.audit = AuditLog(data / "audit.jsonl")
         self.history = HistoryStore.open(data / "history.ring", config.history_mib) if config.history_mib else None
         self.sampler = None if self.history is None else Sampler(self.clusters, self.history, config.sample_seconds)

@@ -70,8 +70,12 @@ def _found(pattern: str, line: str) -> str:
 @pytest.fixture(scope="module")
 def page(demo: DemoCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser that has signed in as the first user."""
+    home = tmp_path_factory.mktemp("home")
+    offsets = home / "query" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text('v1\n{"batchTimestampMs": 1}\n{"orders": {"broker-a": {"0": 3}}}')
     with (
-        console(demo.name_server, tmp_path_factory.mktemp("home")) as (address, password),
+        console(demo.name_server, home, "--pipeline", f"a-checkpoint={home}/query") as (address, password),
         browser(address) as found,
     ):
         found.driver.get(f"{address}/c/demo/topics")
@@ -105,6 +109,7 @@ def pages(demo: DemoCluster) -> dict[str, tuple[str, str]]:
         "dead-letters": ("/c/demo/dead-letters", "refunds"),
         "dead-letters-of-group": ("/c/demo/dead-letters/refunds", "refused"),
         "deferred": ("/c/demo/deferred", "payments"),
+        "pipelines": ("/c/demo/pipelines", "a-checkpoint"),
         "audit": ("/console/audit", "sign in"),
         "users": ("/console/users", "admin"),
         "password": ("/console/password", "Current password"),

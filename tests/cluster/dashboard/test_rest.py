@@ -11,7 +11,10 @@ import pytest
 from orbitmq.admin import AdminClient
 from orbitmq.dashboard.auth import passwords
 from orbitmq.dashboard.auth.roles import Role
+from orbitmq.dashboard.config import PipelineTarget
 from orbitmq.dashboard.subjects.messages import hex_dump, json_text
+from orbitmq.protocol.bodies import MessageQueue
+from orbitmq.spark.pipelines.archive.directory import Archive, Segment
 from support.dashboard.demo_cluster import MARKUP, MESSAGES
 from support.dashboard.rest_client import rest
 
@@ -177,6 +180,10 @@ async def test_dead_letters_are_listed_exported_and_sent_again(client: httpx.Asy
     assert listed["refunds"] >= 1
     letters = await _get(client, "/dead-letters/refunds")
     assert "refused" in {one["body"] for one in letters}
+    kinds = await _get(client, "/dead-letters/refunds/kinds")
+    assert {one["origin"] for one in kinds} == {"payments"}
+    assert await _get(client, "/dead-letters/refunds", tag="none") == []
+    assert (await client.get(f"{BASE}/dead-letters/refunds/export", params={"origin": "orders"})).text == ""
     exported = await client.get(f"{BASE}/dead-letters/refunds/export")
     assert "refused" in {json.loads(line)["body"] for line in exported.text.splitlines()}
     assert "attachment" in exported.headers["content-disposition"]
@@ -200,6 +207,20 @@ async def test_deferred_messages_clients_and_events_are_listed(client: httpx.Asy
     events = await _get(client, "/events", kinds="consumer_join")
     assert "billing" in {one["subject"] for one in events}
     assert (await client.get(f"{BASE}/events", params={"kinds": "PARTY"})).status_code == 400
+
+
+async def test_pipelines_are_listed_with_what_is_left(demo: DemoCluster, tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path / "archive"))
+    archive.make()
+    archive.add(Segment(1, {MessageQueue("orders", "broker-a", 0): (0, 3)}, ()))
+    targets = (PipelineTarget("kept", archive.path, "demo"), PipelineTarget("gone", str(tmp_path), "demo"))
+    async with rest(demo.name_server, tmp_path, pipelines=targets) as api:
+        client = await api.sign_in(Role.VIEWER)
+        kept, gone = await _get(client, "/pipelines")
+        messages = (await _get(client, "/topics/orders"))["messages"]
+    assert (kept["kind"], kept["run_count"], kept["topics"][0]["done"]) == ("archive", 1, 3)
+    assert kept["left"] == messages - 3
+    assert "neither an archive" in gone["problem"]
 
 
 async def test_settings_of_servers_are_changed_with_a_difference(client: httpx.AsyncClient) -> None:

@@ -13,6 +13,7 @@ from orbitmq.dashboard.auth.roles import Actor, NotSignedInError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orbitmq.dashboard.auth.roles import Role
     from orbitmq.dashboard.auth.users import Users
 
 IDLE_SECONDS = 8 * 3600.0
@@ -30,6 +31,8 @@ class Session:
     csrf: str
     begun: float
     used: float
+    role: Role | None = None
+    """The role that a provider gave; None for a user of the console, whose role is in its file."""
 
 
 class Sessions:
@@ -40,7 +43,7 @@ class Sessions:
         self._now = now
         self._sessions: dict[str, Session] = {}
 
-    def begin(self, user: str) -> tuple[str, Session]:
+    def begin(self, user: str, role: Role | None = None) -> tuple[str, Session]:
         """A new session of a user, with the token that stands for it. The oldest one gives way at a limit."""
         self._expire()
         own = [session for session in self._sessions.values() if session.user == user]
@@ -50,7 +53,7 @@ class Sessions:
             self.end(next(iter(self._sessions)))
         token = secrets.token_urlsafe(32)
         now = self._now()
-        session = Session(_key(token), user, secrets.token_urlsafe(32), now, now)
+        session = Session(_key(token), user, secrets.token_urlsafe(32), now, now, role)
         self._sessions[session.key] = session
         return token, session
 
@@ -63,6 +66,8 @@ class Sessions:
 
     def actor(self, session: Session, address: str) -> Actor:
         """The user of a session with today's role. Raises NotSignedInError if the user is gone."""
+        if session.role is not None:
+            return Actor(session.user, session.role, address, session.key)
         user = self._users.get(session.user)
         if user is None:
             raise NotSignedInError("the user does not exist any more")

@@ -23,6 +23,7 @@ from orbitmq.dashboard.pages import (
     messages,
     name_servers,
     overview,
+    pipelines,
     topics,
 )
 from orbitmq.dashboard.pages.view import View
@@ -67,6 +68,7 @@ PAGES = (
         "dead-letters/{name:path}", "", "dead-letters", dead_letters.build_one, ("Dead letters", "dead-letters")
     ),
     PageSpec("deferred", "Deferred messages", "deferred", deferred.build),
+    PageSpec("pipelines", "Pipelines", "pipelines", pipelines.build),
     PageSpec("/console/audit", "Audit log", "/console/audit", management.build_audit),
     PageSpec("/console/users", "Users", "/console/users", management.build_users),
     PageSpec("/console/password", "Change password", "", management.build_password),

@@ -29,7 +29,7 @@ MAX_BODY_BEFORE_LOGIN = 16 << 10
 MAX_WEBSOCKET_MESSAGE = 8 << 20
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-PUBLIC = frozenset({"/login", "/api/v1/session", "/favicon.ico"})
+PUBLIC = frozenset({"/login", "/login/oidc", "/login/oidc/callback", "/api/v1/session", "/favicon.ico"})
 PUBLIC_PREFIX = "/assets/"
 
 # NiceGUI compiles templates in the browser and has inline scripts; nothing comes from another host.

@@ -12,6 +12,7 @@ from orbitmq.dashboard.history.store import LEVELS, Series
 from orbitmq.dashboard.rest.context import ClusterDep, ConsoleDep, View
 from orbitmq.dashboard.rest.views import MemberView
 from orbitmq.dashboard.subjects import live
+from orbitmq.dashboard.subjects.pipelines import pipelines
 
 router = APIRouter(prefix="/clusters/{cluster}", tags=["live"])
 
@@ -71,6 +72,42 @@ class OpenTransactionView(View):
     checks: int
 
 
+class RunView(View):
+    """A segment of an archive, or a batch of a streaming query."""
+
+    number: int
+    time_ms: int
+    messages: int
+    bytes: int
+    is_done: bool
+
+
+class TopicProgressView(View):
+    """How far a pipeline is in a topic. ``left``: messages beyond that."""
+
+    topic: str
+    queues: int
+    done: int
+    left: int | None
+
+
+class PipelineView(View):
+    """An archive or a streaming query, with its newest runs first."""
+
+    name: str
+    kind: str
+    place: str
+    runs: list[RunView]
+    run_count: int
+    messages: int
+    bytes: int
+    topics: list[TopicProgressView]
+    last_ms: int
+    left: int | None
+    held_by: str
+    problem: str
+
+
 class EventView(View):
     """An event of a broker's history."""
 
@@ -116,6 +153,11 @@ async def waiting(cluster: ClusterDep) -> object:
 )
 async def open_transactions(cluster: ClusterDep) -> object:
     return await cluster.open_transactions()
+
+
+@router.get("/pipelines", summary="Archives and streaming queries", response_model=list[PipelineView])
+async def list_pipelines(console: ConsoleDep, cluster: ClusterDep) -> object:
+    return await pipelines(console.config, cluster)
 
 
 @router.get("/events", summary="The history that OrbitMQ's brokers keep", response_model=list[EventView])

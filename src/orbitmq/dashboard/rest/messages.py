@@ -4,12 +4,12 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from orbitmq.admin.errors import NotFoundError
-from orbitmq.admin.message.dead_letters import DeadLetterQueue
+from orbitmq.admin.message.dead_letters import DeadLetterFilter, DeadLetterQueue
 from orbitmq.dashboard.clusters import ManagedCluster
 from orbitmq.dashboard.console import Action
 from orbitmq.dashboard.rest.context import ActorDep, ClusterDep, ConsoleDep, DryRun, View
@@ -49,6 +49,24 @@ class DeadLetterQueueView(View):
     last_update_ms: int
 
 
+class DeadLetterKindView(View):
+    """Dead letters of the same topic and tag, given up after the same number of retries."""
+
+    origin: str
+    tag: str
+    retries: int
+    count: int
+    first_ms: int
+    last_ms: int
+
+
+def _which(origin: str = "", tag: str | None = None, retries: int | None = None) -> DeadLetterFilter:
+    return DeadLetterFilter(origin, tag, retries)
+
+
+WhichDep = Annotated[DeadLetterFilter, Depends(_which)]
+
+
 class ResendDead(BaseModel):
     """Which dead letters to send again: one, those of a time, or all; to their own topic or another."""
 
@@ -57,6 +75,9 @@ class ResendDead(BaseModel):
     begin_ms: int | None = None
     end_ms: int | None = None
     limit: Annotated[int, Field(ge=1, le=dead.MAX_RESENT)] = dead.MAX_RESENT
+    origin: str = ""
+    tag: str | None = None
+    retries: int | None = None
 
 
 class ResentView(View):
@@ -183,31 +204,54 @@ async def list_dead_letters(cluster: ClusterDep) -> list[DeadLetterQueue]:
     return await cluster.dead_letters()
 
 
+@router.get(
+    "/dead-letters/{group}/kinds",
+    summary="Its dead letters by topic, tag and retries",
+    response_model=list[DeadLetterKindView],
+)
+async def dead_letter_kinds(
+    cluster: ClusterDep, group: str, begin_ms: int | None = None, end_ms: int | None = None
+) -> object:
+    return await cluster.admin.dead_letters.kinds(group, begin_ms=begin_ms, end_ms=end_ms)
+
+
 @router.get("/dead-letters/{group}", summary="The dead letters of a group", response_model=list[MessageView])
 async def read_dead_letters(
-    cluster: ClusterDep, group: str, begin_ms: int | None = None, end_ms: int | None = None, limit: Limit = 100
+    cluster: ClusterDep,
+    group: str,
+    which: WhichDep,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    limit: Limit = 100,
 ) -> list[MessageText]:
-    found = [one async for one in dead.read(cluster, group, begin_ms=begin_ms, end_ms=end_ms, limit=limit)]
+    letters = dead.read(cluster, group, begin_ms=begin_ms, end_ms=end_ms, limit=limit, which=which)
+    found = [one async for one in letters]
     return reading.texts(found)
 
 
 @router.get("/dead-letters/{group}/export", summary="All dead letters of a group, a JSON object a line")
 async def export_dead_letters(
-    cluster: ClusterDep, group: str, begin_ms: int | None = None, end_ms: int | None = None
+    cluster: ClusterDep,
+    group: str,
+    which: WhichDep,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
 ) -> StreamingResponse:
     await cluster.admin.topics.route(dead.topic_of(group))
     name = "".join(character if character.isalnum() else "_" for character in group)[:100]
     return StreamingResponse(
-        _lines(cluster, group, begin_ms, end_ms),
+        _lines(cluster, group, (begin_ms, end_ms), which),
         media_type="application/x-ndjson",
         headers={"content-disposition": f'attachment; filename="dead-letters-{name}.jsonl"'},
     )
 
 
 async def _lines(
-    cluster: ManagedCluster, group: str, begin_ms: int | None, end_ms: int | None
+    cluster: ManagedCluster, group: str, span: tuple[int | None, int | None], which: DeadLetterFilter
 ) -> AsyncIterator[bytes]:
-    async for message in dead.read(cluster, group, begin_ms=begin_ms, end_ms=end_ms, limit=dead.MAX_EXPORTED):
+    begin, end = span
+    letters = dead.read(cluster, group, begin_ms=begin, end_ms=end, limit=dead.MAX_EXPORTED, which=which)
+    async for message in letters:
         view = MessageView.model_validate(reading.as_text(message, 8 << 20))
         yield json.dumps(view.model_dump(), ensure_ascii=False).encode() + b"\n"
 
@@ -221,4 +265,6 @@ async def resend_dead_letters(
     given: ResendDead,
     dry_run: DryRun = False,
 ) -> object:
-    return await dead.resend(console, actor, cluster, group, given.model_dump(), dry_run=dry_run)
+    which = given.model_dump(exclude={"origin", "tag", "retries"})
+    which["which"] = DeadLetterFilter(given.origin, given.tag, given.retries)
+    return await dead.resend(console, actor, cluster, group, which, dry_run=dry_run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.admin.group.model import dead_letter_topic
+from orbitmq.admin.message.dead_letters import ALL, DeadLetterFilter
 from orbitmq.dashboard.console import Action
 
 if TYPE_CHECKING:
@@ -30,9 +31,11 @@ async def read(
     begin_ms: int | None = None,
     end_ms: int | None = None,
     limit: int = 100,
+    which: DeadLetterFilter = ALL,
 ) -> AsyncIterator[ReceivedMessage]:
     """The dead letters of a group. Raises NotFoundError if it never had any."""
-    async for message in cluster.admin.dead_letters.read(group, begin_ms=begin_ms, end_ms=end_ms, limit=limit):
+    found = cluster.admin.dead_letters.read(group, begin_ms=begin_ms, end_ms=end_ms, limit=limit, which=which)
+    async for message in found:
         yield message
 
 

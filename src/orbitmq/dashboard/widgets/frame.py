@@ -38,6 +38,7 @@ NAVIGATION = (
             ("messages", "Messages", "mail"),
             ("dead-letters", "Dead letters", "unsubscribe"),
             ("deferred", "Deferred", "schedule"),
+            ("pipelines", "Pipelines", "account_tree"),
         ),
     ),
 )
