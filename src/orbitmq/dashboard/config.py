@@ -123,7 +123,7 @@ def parse_pipelines(texts: Iterable[str], targets: tuple[ClusterTarget, ...]) ->
                 f"a pipeline is NAME=DIR, with letters, digits and ._- in its name, not {text!r}"
             )
         if cluster not in clusters:
-            raise InvalidRequestError(f"there is no cluster {cluster!r} for the pipeline {name!r}")
+            raise InvalidRequestError(f"the pipeline {name!r} is of an unknown cluster {cluster!r}")
         if any((one.name, one.cluster) == (name, cluster) for one in found):
             raise InvalidRequestError(f"the pipeline {name!r} is given twice")
         found.append(PipelineTarget(name, place.strip(), cluster))
