@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shutil
 import signal
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,11 @@ class PairMember:
         self.process: ServerProcess | None = None
         self._exit = contextlib.AsyncExitStack()
 
+    def change(self, *settings: str) -> None:
+        """Other settings for the next start."""
+        kept = [line for line in self._own if line.startswith(("listenPort", "storePathRootDir"))]
+        self._own = (*settings, *kept)
+
     @property
     def address(self) -> str:
         return f"{HOST}:{self.port}"
@@ -83,9 +89,10 @@ class PairMember:
 class Pair:
     """A master and its slave."""
 
-    def __init__(self, folder: Path, flush: str, seed: int) -> None:
+    def __init__(self, folder: Path, flush: str, seed: int, *of_master: str) -> None:
         flushing = f"flushDiskType={flush}"
-        self.master = PairMember(folder / "master", flushing)
+        self._of_master = (flushing, *of_master)
+        self.master = PairMember(folder / "master", *self._of_master)
         self.slave = PairMember(
             *(folder / "slave", flushing, "brokerRole=SLAVE", "brokerId=1"),
             f"haMasterAddress={HOST}:{self.master.port + 1}",
@@ -100,6 +107,29 @@ class Pair:
     async def kill_one(self, steps: int) -> None:
         """Kill either or both while clients send, and start what was killed."""
         victims = self._rng.choice(([self.master], [self.slave], [self.master, self.slave]))
+
+        async def kill() -> None:
+            for victim in victims:
+                await victim.end(signal.SIGKILL)
+
+        await self._sent_until(steps, kill)
+        for victim in victims:
+            await victim.start()
+
+    async def send(self, steps: int) -> None:
+        """Let clients send."""
+
+        async def nothing() -> None:
+            pass
+
+        await self._sent_until(steps, nothing)
+
+    async def kill_and_promote(self, steps: int) -> None:
+        """Lose the master and its disk while clients send; the slave takes its place."""
+        await self._sent_until(steps, self._promote)
+
+    async def _sent_until(self, steps: int, kill: Callable[[], Awaitable[None]]) -> None:
+        """Let clients send, and after so many acknowledged steps do what ends that."""
         wanted = self.ledger.acknowledged + steps
         self.ledger.life += 1
         peer = Peer(*await asyncio.open_connection(*endpoint(self.master.address), limit=1 << 26))
@@ -109,16 +139,22 @@ class Pair:
             async with asyncio.timeout(PATIENCE):
                 while self.ledger.acknowledged < wanted:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
-            for victim in victims:
-                await victim.end(signal.SIGKILL)
+            await kill()
         finally:
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             await peer.leave()
         assert all(isinstance(end, asyncio.CancelledError | ConnectionError) for end in ends), ends
-        for victim in victims:
-            await victim.start()
+
+    async def _promote(self) -> None:
+        """Throw the master away and make the slave the master, by the steps of docs/replication.md."""
+        await self.master.end(signal.SIGKILL)
+        shutil.rmtree(self.master.home)
+        await self.slave.end(signal.SIGTERM)
+        self.slave.change(*self._of_master, "inSyncReplicas=1")
+        self.master = self.slave
+        await self.master.start()
 
     async def _work(self, peer: Peer) -> None:
         while True:
@@ -151,9 +187,18 @@ class Pair:
             entries = index_entries(master)
             assert entries, "nothing was indexed"
             assert index_entries(slave) == entries
-            for (topic, queue_id, offset), body in self.ledger.placed.items():
-                found = slave.get(topic, queue_id, offset, 1)
-                assert body in b"".join(map(bytes, found.slices)), (topic, queue_id, offset)
+            self._check_acknowledged(slave)
+
+    def check_promoted(self) -> None:
+        """The slave that took the place of its master has everything that was acknowledged."""
+        with self.master.store() as store:
+            self._check_acknowledged(store)
+
+    def _check_acknowledged(self, store: MessageStore) -> None:
+        assert self.ledger.placed
+        for (topic, queue_id, offset), body in self.ledger.placed.items():
+            found = store.get(topic, queue_id, offset, 1)
+            assert body in b"".join(map(bytes, found.slices)), (topic, queue_id, offset)
 
 
 def _units(store: MessageStore, topic: str, queue_id: int) -> tuple[int, int, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,3 +32,18 @@ async def test_master_and_slave_are_identical_after_kills_of_either(flush: str, 
         await pair.settle_and_stop()
         pair.check()
         assert pair.ledger.placed
+
+
+async def test_a_promoted_slave_has_all_that_was_acknowledged_before_the_master_and_its_disk_were_lost(
+    tmp_path: Path,
+) -> None:
+    sync = ("brokerRole=SYNC_MASTER", "totalReplicas=2", "inSyncReplicas=2", "slaveTimeout=60000")
+    pair = Pair(tmp_path, "SYNC_FLUSH", 1, *sync)
+    await pair.start()
+    await pair.kill_and_promote(200)
+    before = len(pair.ledger.placed)
+    # It takes messages as a master does.
+    await pair.send(20)
+    await pair.master.end(signal.SIGTERM)
+    assert len(pair.ledger.placed) > before > 50
+    pair.check_promoted()
