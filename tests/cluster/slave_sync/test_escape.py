@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq import aio
 from orbitmq.protocol.bodies import TopicConfig
+from orbitmq.store import StoredMessage
 from orbitmq.testing import LocalCluster
 from support.remoting_harness import eventually
 
@@ -26,8 +27,13 @@ SETTINGS = {
     "timerPrecisionMs": "100",
     "timerFlushIntervalMs": "50",
     "flushDelayOffsetInterval": "50",
-    "messageDelayLevel": "1s 2s 3s 60s",
+    # Long enough that the master never delivers them itself, however busy this machine is.
+    "messageDelayLevel": "60s 2s 3s 600s",
 }
+
+
+SOON = 61
+"""Seconds until the first messages are due."""
 
 
 @contextlib.asynccontextmanager
@@ -45,10 +51,10 @@ async def send(cluster: LocalCluster) -> None:
     async with aio.Producer(cluster.name_server, group="senders") as producer:
         for number in range(10):
             await producer.send(aio.Message(TOPIC, b"level-%d" % number, delay_level=1), queue=ONE)
-            await producer.send(aio.Message(TOPIC, b"timer-%d" % number, delay=1.5), queue=ONE)
+            await producer.send(aio.Message(TOPIC, b"timer-%d" % number, delay=60), queue=ONE)
         for number in range(3):
             await producer.send(aio.Message(TOPIC, b"late-%d" % number, delay_level=4), queue=ONE)
-            await producer.send(aio.Message(TOPIC, b"late-timer-%d" % number, delay=60), queue=ONE)
+            await producer.send(aio.Message(TOPIC, b"late-timer-%d" % number, delay=600), queue=ONE)
     await cluster.wait_until_replicated()
 
 
@@ -76,6 +82,7 @@ async def test_an_acting_slave_delivers_to_another_master_and_the_master_nothing
         await send(cluster)
         await cluster.stop(MASTER)
         await eventually(lambda: slave.role.acts_as_master)
+        await cluster.advance(SOON)
         other = cluster.broker(OTHER)
         await eventually(lambda: set(bodies(other)) == expected())
         assert set(bodies(other).values()) == {1}
@@ -83,7 +90,7 @@ async def test_an_acting_slave_delivers_to_another_master_and_the_master_nothing
         master = cluster.broker(MASTER)
         assert not slave.role.acts_as_master
         assert master.schedule.offsets[1] == 10
-        await cluster.advance(70)
+        await cluster.advance(600)
         await eventually(lambda: sum(bodies(master, other).values()) >= 26)
         assert set(bodies(master, other).values()) == {1}
 
@@ -93,6 +100,7 @@ async def test_without_another_master_the_messages_are_left_to_the_master() -> N
         await send(cluster)
         await cluster.stop(MASTER)
         await eventually(lambda: slave.role.acts_as_master)
+        await cluster.advance(SOON)
         assert slave.bridge is not None
         bridge = slave.bridge
         await eventually(lambda: len(bridge._outbox) + bridge._sending >= 10)
@@ -101,3 +109,59 @@ async def test_without_another_master_the_messages_are_left_to_the_master() -> N
         assert bridge.escaped == 0
         await eventually(lambda: set(bodies(master)) == expected())
         assert set(bodies(master).values()) == {1}
+
+
+async def test_an_acting_slave_that_restarts_goes_on_with_what_is_left() -> None:
+    async with pairs() as (cluster, slave):
+        await send(cluster)
+        await cluster.stop(MASTER)
+        await eventually(lambda: slave.role.acts_as_master)
+        await cluster.advance(SOON)
+        other = cluster.broker(OTHER)
+        await eventually(lambda: bodies(other))
+        await cluster.restart(SLAVE)
+        await eventually(lambda: cluster.broker(SLAVE).role.acts_as_master)
+        await eventually(lambda: set(bodies(other)) == expected())
+        await cluster.advance(600)
+        await eventually(lambda: sum(bodies(other).values()) >= 26)
+        assert set(bodies(other).values()) == {1}
+
+
+async def test_the_slave_with_the_smallest_id_acts_and_the_next_one_goes_on_where_it_was() -> None:
+    async with LocalCluster(brokers=2, replicas=3, settings=SETTINGS) as cluster:
+        master, other = cluster.broker(MASTER), cluster.broker(OTHER)
+        for broker in (master, other):
+            broker.topics.update(TopicConfig(TOPIC, 4, 4))
+        first, second = cluster.broker(SLAVE), cluster.broker(f"{MASTER}-2")
+        await eventually(lambda: TOPIC in first.topics.configs and TOPIC in second.topics.configs)
+        await send(cluster)
+        master.store.append(StoredMessage(TOPIC, 0, b"plain"))
+        await cluster.wait_until_replicated()
+        await cluster.stop(MASTER)
+        await eventually(lambda: first.role.acts_as_master)
+        await cluster.advance(SOON)
+        await eventually(lambda: set(bodies(other)) == expected())
+        assert not second.role.acts_as_master
+        first.offsets.commit("readers", TOPIC, 0, 1, "127.0.0.1:5")
+        assert first.timer is not None
+        assert second.timer is not None
+        reached = first.timer.read_time_ms
+        timer = second.timer
+        await eventually(
+            lambda: (
+                second.schedule.offsets.get(1) == 10
+                and timer.read_time_ms >= reached
+                and second.offsets.query("readers", TOPIC, 0) == 1
+            )
+        )
+        # The other one takes its place, and delivers what is left.
+        await cluster.stop(SLAVE)
+        await eventually(lambda: second.role.acts_as_master)
+        await cluster.advance(600)
+        await eventually(lambda: sum(bodies(other).values()) >= 26)
+        assert set(bodies(other).values()) == {1}
+        await cluster.start(MASTER)
+        master = cluster.broker(MASTER)
+        assert master.offsets.query("readers", TOPIC, 0) == 1
+        await cluster.advance(10)
+        assert not bodies(master)

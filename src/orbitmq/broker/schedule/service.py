@@ -79,6 +79,7 @@ class ScheduleService:
         if store.appender.native.accepts_all and runtime.deliveries is None:
             self._routes = DeliveryRoutes(store, targets, is_timer=False)
         self._flushed = runtime.flushed
+        self._role = runtime.role
         self._version_step = max(runtime.config.delay_offset_update_version_step, 1)
         self._persist_seconds = store.config.flush_delay_offset_interval / 1000
         self._flush_soon = FlushTrigger(store, runtime.flushed)
@@ -431,7 +432,11 @@ class ScheduleService:
 
     def all_offsets(self, request: Command, _: Connection) -> Command:
         """GET_ALL_DELAY_OFFSET: for slaves, which continue from these offsets if they become master."""
-        return request.response(ResponseCode.SUCCESS, body=self._table().encode())
+        table = self._table()
+        if self._deliveries is not self._store and self._role.acts_as_master:
+            # Others may count only what another master has stored.
+            table.offset_table = dict(self._persisted)
+        return request.response(ResponseCode.SUCCESS, body=table.encode())
 
 
 def _check_time(level: Level) -> int:

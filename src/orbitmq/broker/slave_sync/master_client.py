@@ -154,10 +154,12 @@ class MasterClient:
             raise ProtocolError(f"timer checkpoint of {self.address}: {error}") from None
 
     async def log_end(self) -> int:
-        """The end of the master's commit log."""
+        """The end of its commit log."""
         try:
             answer = await self._ask(RequestCode.GET_BROKER_HA_STATUS)
-            return HARuntimeInfo.decode(answer.body or b"{}").master_commit_log_max_offset
+            info = HARuntimeInfo.decode(answer.body or b"{}")
+            # A slave that acts for its master answers, too.
+            return info.master_commit_log_max_offset if info.master else info.ha_client_runtime_info.max_offset
         except MasterRefusedError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise

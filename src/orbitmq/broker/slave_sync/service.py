@@ -127,13 +127,19 @@ class SlaveSync:
         if not self._role.master_address:
             await self._look_for_master()
         address = self._role.master_address
+        if not address:
+            await self._follow_acting()
         if not address or address == self._config.broker_address:
             raise MasterRefusedError(f"no name server knows a master of {self._config.broker_name}")
         if address != self._address:
             self._address = address
             self._last_full_ms = None
             self._tables.forget_master()
-        await self.sync(address)
+        try:
+            await self.sync(address)
+        except (RemotingError, MasterRefusedError):
+            await self._follow_acting()
+            raise
         self.rounds += 1
         if self._trouble is not None:
             self._trouble = None
@@ -145,6 +151,25 @@ class SlaveSync:
         members = await members_of_group(self._runtime, self._ask_name_server)
         if members and (address := members.get(MASTER_ID)):
             self._role.found_master(address, "")
+
+    async def _follow_acting(self) -> None:
+        """Take over how far another slave has come that acts for the master, to act after it.
+
+        Raises MasterRefusedError, RemotingError, ProtocolError, StoreError.
+        """
+        if not self._config.enable_slave_acting_master:
+            return
+        assert self._client is not None, "not started"
+        members = await members_of_group(self._runtime, self._ask_name_server) or {}
+        if not members or min(members) in {MASTER_ID, self._role.broker_id}:
+            return
+        slave = MasterClient(members[min(members)], self._client)
+        offsets, _ = await slave.consumer_offsets()
+        delays = await slave.delay_offsets()
+        timer = await self._timer_of(slave, with_counts=False)
+        # Both have the log of a dead master, perhaps not to the same end.
+        if self._store.log.end >= await slave.log_end():
+            await self._take_progress(offsets, delays, timer)
 
     def _failed(self, trouble: str) -> None:
         if self._trouble != trouble:

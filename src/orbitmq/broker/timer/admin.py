@@ -29,7 +29,7 @@ class TimerRequests:
     def check_point(self, request: Command, _: Connection) -> Command:
         if self._timer is None:
             raise RequestRefusedError("The checkpoint is null")
-        return request.response(ResponseCode.SUCCESS, body=self._timer.checkpoint().encode())
+        return request.response(ResponseCode.SUCCESS, body=self._timer.shared_checkpoint().encode())
 
     def metrics(self, request: Command, _: Connection) -> Command:
         if self._timer is None:

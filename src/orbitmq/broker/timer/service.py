@@ -81,6 +81,7 @@ class TimerService:
         self._config = config = store.config
         self._clock = clock
         self._random = runtime.random
+        self._role = runtime.role
         self._flushed = runtime.flushed
         self._run_blocking = run_blocking
         self.counts = counts
@@ -207,6 +208,13 @@ class TimerService:
             slot_time_ms=self.read_time_ms if self.read_time_ms in self._in_part else 0,
             slot_position=self._in_part.get(self.read_time_ms, 0),
         )
+
+    def shared_checkpoint(self) -> TimerCheckpoint:
+        """Progress for other replicas; of an acting slave without what is still to be stored by other masters."""
+        if not (self._messages.is_escaping and self._role.acts_as_master):
+            return self.checkpoint()
+        saved = self.files.saved
+        return dataclasses.replace(saved, master_queue_offset=saved.queue_offset)
 
     # Start and stop
 
