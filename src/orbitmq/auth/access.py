@@ -11,6 +11,7 @@ from orbitmq.auth.credentials import credentials_of_json
 from orbitmq.auth.guard import Guard
 from orbitmq.auth.plain.accounts import imported
 from orbitmq.auth.policies import User, UserType
+from orbitmq.auth.quotas import Quota
 from orbitmq.auth.requests import AuthRequests
 from orbitmq.auth.signature import Signer
 from orbitmq.auth.store import UserTable
@@ -46,6 +47,7 @@ class AccessControl:
         self.table: UserTable | None = None
         self.audit: AuditLog | None = None
         self._home = home
+        self.user_quota = Quota(lambda: settings.max_requests_per_second_of_user, place.now_ms)
         if settings.has_users:
             self.table = UserTable(place.disk, place.directory, settings.auth_key_file, place.run_blocking)
         if settings.audit_log:
@@ -95,7 +97,9 @@ class AccessControl:
     def guarded(self, handlers: Mapping[int, Handler], environment: Environment) -> dict[int, Handler]:
         """The handlers of a server behind the checks, and those for users and rules if there are users."""
         own = {} if self.table is None else AuthRequests(self.table).handlers
-        return Guard(self.settings, self.table, environment, self.audit).guarded({**handlers, **own})
+        return Guard(self.settings, self.table, environment, self.audit, self.user_quota).guarded(
+            {**handlers, **own}
+        )
 
     def start(self) -> None:
         if self.audit is not None:

@@ -7,6 +7,10 @@ class AccessError(Exception):
     """A request is refused, with NO_PERMISSION."""
 
 
+class QuotaError(Exception):
+    """A user has sent more requests than allowed. Refused with SYSTEM_BUSY, as by RocketMQ's flow control."""
+
+
 class AuthenticationError(AccessError):
     """The sender of a request is unknown, disabled, or did not sign it."""
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from orbitmq.auth.audit import name_of
 from orbitmq.auth.decision import authorize
-from orbitmq.auth.errors import AccessError, AuthenticationError, AuthorizationError
+from orbitmq.auth.errors import AccessError, AuthenticationError, AuthorizationError, QuotaError
 from orbitmq.auth.local_only import ADMINISTRATIVE, check_source, host_of, networks_of
+from orbitmq.auth.quotas import NEVER_REFUSED
 from orbitmq.auth.requirements import requirements_of
 from orbitmq.auth.settings import codes_of
 from orbitmq.auth.signature import ACCESS_KEY, is_signed_by
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from orbitmq.auth.audit import AuditLog
     from orbitmq.auth.policies import User
+    from orbitmq.auth.quotas import Quota
     from orbitmq.auth.requirements import Environment
     from orbitmq.auth.settings import AuthSettings
     from orbitmq.auth.store import UserTable
@@ -38,9 +40,16 @@ class Guard:
     """Authenticates and authorizes requests. Connections inside this process are trusted."""
 
     def __init__(
-        self, settings: AuthSettings, table: UserTable | None, environment: Environment, audit: AuditLog | None
+        self,
+        settings: AuthSettings,
+        table: UserTable | None,
+        environment: Environment,
+        audit: AuditLog | None,
+        quota: Quota | None = None,
     ) -> None:
-        """``table`` is None while authentication is off."""
+        """``table`` is None while authentication is off. ``quota`` is that of each user."""
+        self._settings = settings
+        self._quota = quota
         self._table = table
         self._environment = environment
         self._audit = audit
@@ -65,6 +74,8 @@ class Guard:
                 if self._audit is not None:
                     self._audit.refused(header, connection.remote_address, str(error))
                 return remark_response(header, serialize_type, ResponseCode.NO_PERMISSION, str(error))
+            except QuotaError as error:
+                return remark_response(header, serialize_type, ResponseCode.SYSTEM_BUSY, str(error))
             answer = handler(connection, header, body, serialize_type)
             if self._audit is not None and header[CODE] in ADMINISTRATIVE:
                 self._audit.served(header, user, connection.remote_address, answer)
@@ -73,7 +84,7 @@ class Guard:
         return handle
 
     def check(self, connection: Connection, header: Header, body: bytes) -> str:
-        """Check one request; the name of its user. Raises AccessError, and ProtocolError for a malformed body."""
+        """Check one request; the name of its user. Raises AccessError, QuotaError, ProtocolError."""
         code, fields = header[CODE], header[EXT_FIELDS]
         if IN_PROCESS in connection.attributes:
             return IN_PROCESS
@@ -84,6 +95,8 @@ class Guard:
                 )
             return fields.get(ACCESS_KEY, "")
         user = self._authenticated(self._table, connection, header, body)
+        if user is not None and self._quota is not None:
+            charge(self._quota, user, code, self._settings.max_requests_per_second_of_user)
         if self._authorizes and code not in self._without_rule:
             self._authorize(self._table, user, connection, header, body)
         return "" if user is None else user.name
@@ -130,3 +143,14 @@ class Guard:
             raise AuthorizationError(f"the request {name_of(code)} is for super users only")
         acl = None if user is None else table.acls.get(user.name)
         authorize(user, acl, needed, host_of(connection.remote_address))
+
+
+def charge(quota: Quota, user: User, code: int | None, per_second: int) -> None:
+    """Count a request of a user. Raises QuotaError. ``code`` is None for a call that is no remoting request."""
+    # Super users run the cluster, and servers are some: a flood must not keep them out.
+    if user.is_super or quota.admits(user.name) or code in NEVER_REFUSED:
+        return
+    raise QuotaError(
+        f"[FLOW CONTROL] User:{user.name} sent more than {per_second} requests in a second "
+        "(maxRequestsPerSecondOfUser): broker busy, try again later"
+    )

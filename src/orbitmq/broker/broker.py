@@ -72,6 +72,7 @@ from orbitmq.broker.send.flush_waiters import FlushWaiters
 from orbitmq.broker.send.processor import SendRequests
 from orbitmq.broker.send.reply import ReplyRequests
 from orbitmq.broker.send.retry import SendBackRequests
+from orbitmq.broker.send.topic_quota import with_topic_quota
 from orbitmq.broker.slave_sync.acting import ActingMaster
 from orbitmq.broker.slave_sync.service import SlaveSync, slave_sync_of
 from orbitmq.broker.stats.admin import StatsRequests
@@ -462,6 +463,7 @@ class Broker:
         config = self.settings.broker
         sends = self._send_requests()
         handlers = self.events.watched(self._handlers(sends))
+        handlers = with_topic_quota(handlers, config, self.topics.configs, self.clock)
         handlers = self.access.guarded(handlers, environment_of(self.settings, self.store))
         if self.metrics is not None:
             handlers = self.metrics.requests.measured(handlers)
@@ -492,7 +494,8 @@ class Broker:
         """The fast path in front of the request handlers; None without the native extension."""
         if not native.load().is_compiled or not self.access.allows_native:
             return None
-        sends = send_processor.fast_path(self.route_epoch)
+        counts_sends = self.settings.broker.max_sends_per_second_of_topic > 0
+        sends = None if counts_sends else send_processor.fast_path(self.route_epoch)
         acks = None if sends is None else self.pop.fast_path(self.route_epoch, self.topics, self.timer)
         pulls = PullFastPath(self.route_epoch, self.store, self.pulls, self.groups, self.offsets, self.stats)
         if self.metrics is not None:

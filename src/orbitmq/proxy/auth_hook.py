@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orbitmq.auth.decision import Requirement, authorize
-from orbitmq.auth.errors import AuthenticationError, AuthorizationError
+from orbitmq.auth.errors import AuthenticationError, AuthorizationError, QuotaError
+from orbitmq.auth.guard import charge
 from orbitmq.auth.local_only import check_source, host_of, networks_of
 from orbitmq.auth.requirements import GET, PUB, SUB, of_both
 from orbitmq.auth.resources import group_resource, topic_resource
@@ -33,6 +34,14 @@ MAX_SKEW_SECONDS = (14 * 60 + 15) * 60.0
 
 The clients of Java, Python and Go sign their local time and call it UTC; zones are up to 14 hours away.
 """
+
+_NEVER_REFUSED = frozenset(
+    {
+        *("Heartbeat", "NotifyClientTermination", "Telemetry", "AckMessage", "ChangeInvisibleDuration"),
+        *("EndTransaction", "UpdateOffset"),
+    }
+)
+"""Calls that finish something, or keep a client alive."""
 
 _CONSUMERS = frozenset(
     {pb.PUSH_CONSUMER, pb.PULL_CONSUMER, pb.SIMPLE_CONSUMER, pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER}
@@ -73,12 +82,18 @@ class _Hook:
     def __init__(self, table: UserTable, access: AccessControl) -> None:
         self._table = table
         self._authorizes = access.settings.authorization_enabled
+        self._settings, self._quota = access.settings, access.user_quota
 
     def check(self, rpc: str, metadata: Mapping[str, str], request: Any, address: str) -> str:
         try:
             user = authenticated(self._table, metadata, datetime.now(UTC))
         except AuthenticationError as error:
             raise StatusError(pb.UNAUTHORIZED, str(error)) from None
+        if rpc not in _NEVER_REFUSED:
+            try:
+                charge(self._quota, user, None, self._settings.max_requests_per_second_of_user)
+            except QuotaError as error:
+                raise StatusError(pb.TOO_MANY_REQUESTS, str(error)) from None
         if self._authorizes and request is not None and not user.is_super:
             try:
                 rule = _RULES.get(rpc)

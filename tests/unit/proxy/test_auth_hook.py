@@ -11,6 +11,7 @@ import pytest
 
 from orbitmq.auth.errors import AuthenticationError
 from orbitmq.auth.policies import Acl, Policy, PolicyEntry, PolicyType, User, UserType
+from orbitmq.auth.quotas import Quota
 from orbitmq.auth.resources import Action, resource_of
 from orbitmq.proxy.auth_hook import authenticated, from_this_machine, hook_of
 from orbitmq.proxy.errors import StatusError
@@ -47,12 +48,15 @@ def signed(name: str, secret: str, at: datetime | None = None, form: str = "%Y%m
     return {"authorization": text, "x-mq-date-time": date}
 
 
+def access(per_second: int = 0) -> AccessControl:
+    settings = SimpleNamespace(authorization_enabled=True, max_requests_per_second_of_user=per_second)
+    quota = Quota(lambda: per_second, lambda: 0)
+    return cast("AccessControl", SimpleNamespace(table=TABLE, settings=settings, user_quota=quota))
+
+
 def check(name: str, request: Any, metadata: dict[str, str] | None = None) -> str:
-    access = cast(
-        "AccessControl", SimpleNamespace(table=TABLE, settings=SimpleNamespace(authorization_enabled=True))
-    )
     given = signed("alice", "alices-secret") if metadata is None else metadata
-    return hook_of(access)(name, given, request, "10.0.0.1:5")
+    return hook_of(access())(name, given, request, "10.0.0.1:5")
 
 
 def message(topic: str) -> pb.Message:
@@ -127,3 +131,17 @@ def test_a_call_without_a_signature_is_unauthorized() -> None:
     with pytest.raises(StatusError) as caught:
         check("QueryRoute", rpc.QueryRouteRequest(), {})
     assert caught.value.code == pb.UNAUTHORIZED
+
+
+def test_calls_beyond_the_quota_of_a_user_are_refused_and_those_that_finish_something_are_not() -> None:
+    hook = hook_of(access(per_second=2))
+    alice, root = signed("alice", "alices-secret"), signed("root", "roots-secret")
+    request = rpc.SendMessageRequest(messages=[message("orders")])
+    for _ in range(2):
+        hook("SendMessage", alice, request, "10.0.0.1:5")
+    with pytest.raises(StatusError) as caught:
+        hook("SendMessage", alice, request, "10.0.0.1:5")
+    assert caught.value.code == pb.TOO_MANY_REQUESTS
+    hook("Telemetry", alice, None, "10.0.0.1:5")
+    for _ in range(5):
+        hook("SendMessage", root, request, "10.0.0.1:5")

@@ -81,5 +81,6 @@ BROKER_RANGES: dict[str, Range] = {
     "max_queue_locks": _COUNT,
     "max_held_pulls": _COUNT,
     "client_share_percent": Range(1, 100),
+    "max_sends_per_second_of_topic": Range(0, INT32_MAX),
     **REMOTING_RANGES,
 }
