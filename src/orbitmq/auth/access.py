@@ -10,6 +10,7 @@ from orbitmq.auth.audit import AuditLog
 from orbitmq.auth.credentials import credentials_of_json
 from orbitmq.auth.guard import Guard
 from orbitmq.auth.plain.accounts import imported
+from orbitmq.auth.plain.table import PlainTable
 from orbitmq.auth.policies import User, UserType
 from orbitmq.auth.quotas import Quota
 from orbitmq.auth.requests import AuthRequests
@@ -44,16 +45,23 @@ class AccessControl:
     def __init__(self, settings: AuthSettings, place: Place, *, home: str = "") -> None:
         """``home`` is RocketMQ's, where ``conf/plain_acl.yml`` is. Loads nothing yet."""
         self.settings = settings
-        self.table: UserTable | None = None
+        self.table: UserTable | PlainTable | None = None
         self.audit: AuditLog | None = None
         self._home = home
         self.user_quota = Quota(lambda: settings.max_requests_per_second_of_user, place.now_ms)
-        if settings.has_users:
+        if getattr(settings, "acl_enable", False):
+            self.table = PlainTable(home, place.run_blocking)
+        elif settings.authentication_enabled:
             self.table = UserTable(place.disk, place.directory, settings.auth_key_file, place.run_blocking)
         if settings.audit_log:
             self.audit = AuditLog(
                 place.disk, place.directory, settings.audit_log_bytes, place.now_ms, place.run_blocking
             )
+
+    @property
+    def authorizes(self) -> bool:
+        """Whether users need rules for what they do."""
+        return self.settings.authorization_enabled or isinstance(self.table, PlainTable)
 
     @property
     def inner_credentials(self) -> Credentials | None:
@@ -82,6 +90,8 @@ class AccessControl:
         if self.table is None:
             return
         self.table.load()
+        if isinstance(self.table, PlainTable):
+            return
         if self.settings.migrate_auth_from_v1_enabled:
             self.table.add_at_start(*imported(os.path.join(self._home or ".", "conf")))
         created = {}
@@ -96,15 +106,19 @@ class AccessControl:
 
     def guarded(self, handlers: Mapping[int, Handler], environment: Environment) -> dict[int, Handler]:
         """The handlers of a server behind the checks, and those for users and rules if there are users."""
-        own = {} if self.table is None else AuthRequests(self.table).handlers
+        own = AuthRequests(self.table).handlers if isinstance(self.table, UserTable) else {}
         return Guard(self.settings, self.table, environment, self.audit, self.user_quota).guarded(
             {**handlers, **own}
         )
 
     def start(self) -> None:
+        if isinstance(self.table, PlainTable):
+            self.table.start()
         if self.audit is not None:
             self.audit.start()
 
     async def stop(self) -> None:
+        if isinstance(self.table, PlainTable):
+            await self.table.stop()
         if self.audit is not None:
             await self.audit.stop()

@@ -110,7 +110,9 @@ class AuditLog:
     # Writing
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._write_periodically())
+        """Begin to write. Servers that share this log start it more than once."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write_periodically())
 
     async def stop(self) -> None:
         """Write what is waiting."""

@@ -48,6 +48,8 @@ def deciding_entry(acl: Acl, requirement: Requirement, source: str) -> PolicyEnt
         matching = [entry for entry in acl.entries(kind) if _matches(entry, requirement, source)]
         if matching:
             return min(matching, key=_precedence)
+        if acl.is_plain and any(entry.resource.covers(requirement.resource) for entry in acl.entries(kind)):
+            return None
     return None
 
 

@@ -8,12 +8,13 @@ they come from.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.auth.audit import name_of
 from orbitmq.auth.decision import authorize
 from orbitmq.auth.errors import AccessError, AuthenticationError, AuthorizationError, QuotaError
 from orbitmq.auth.local_only import ADMINISTRATIVE, check_source, host_of, networks_of
+from orbitmq.auth.plain.table import PlainTable
 from orbitmq.auth.quotas import NEVER_REFUSED
 from orbitmq.auth.requirements import requirements_of
 from orbitmq.auth.settings import codes_of
@@ -27,13 +28,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orbitmq.auth.audit import AuditLog
-    from orbitmq.auth.policies import User
+    from orbitmq.auth.policies import Acl, User
     from orbitmq.auth.quotas import Quota
     from orbitmq.auth.requirements import Environment
     from orbitmq.auth.settings import AuthSettings
-    from orbitmq.auth.store import UserTable
     from orbitmq.protocol.command.header import Header
     from orbitmq.remoting import Answer, Connection, Handler
+
+
+class Users(Protocol):
+    """A table of users and their rules, by name."""
+
+    users: Mapping[str, User]
+    acls: Mapping[str, Acl]
 
 
 class Guard:
@@ -42,7 +49,7 @@ class Guard:
     def __init__(
         self,
         settings: AuthSettings,
-        table: UserTable | None,
+        table: Users | None,
         environment: Environment,
         audit: AuditLog | None,
         quota: Quota | None = None,
@@ -53,7 +60,8 @@ class Guard:
         self._table = table
         self._environment = environment
         self._audit = audit
-        self._authorizes = settings.authorization_enabled
+        self._plain = table if isinstance(table, PlainTable) else None
+        self._authorizes = settings.authorization_enabled or self._plain is not None
         self._unsigned = codes_of("authenticationWhitelist", settings.authentication_whitelist)
         self._without_rule = codes_of("authorizationWhitelist", settings.authorization_whitelist)
         self._admin_networks = networks_of(settings.admin_networks)
@@ -73,7 +81,7 @@ class Guard:
             except AccessError as error:
                 if self._audit is not None:
                     self._audit.refused(header, connection.remote_address, str(error))
-                return remark_response(header, serialize_type, ResponseCode.NO_PERMISSION, str(error))
+                return self._refusal(header, serialize_type, error)
             except QuotaError as error:
                 return remark_response(header, serialize_type, ResponseCode.SYSTEM_BUSY, str(error))
             answer = handler(connection, header, body, serialize_type)
@@ -94,6 +102,10 @@ class Guard:
                     connection.remote_address, connection.local_address, self._admin_networks, name_of(code)
                 )
             return fields.get(ACCESS_KEY, "")
+        if self._plain is not None and self._plain.trusts(
+            host_of(connection.remote_address), fields.get(ACCESS_KEY)
+        ):
+            return fields.get(ACCESS_KEY, "")
         user = self._authenticated(self._table, connection, header, body)
         if user is not None and self._quota is not None:
             charge(self._quota, user, code, self._settings.max_requests_per_second_of_user)
@@ -101,7 +113,14 @@ class Guard:
             self._authorize(self._table, user, connection, header, body)
         return "" if user is None else user.name
 
-    def _authenticated(self, table: UserTable, connection: Connection, header: Header, body: bytes) -> User | None:
+    def _refusal(self, header: Header, serialize_type: int, error: AccessError) -> bytes:
+        if self._plain is None:
+            return remark_response(header, serialize_type, ResponseCode.NO_PERMISSION, str(error))
+        # What RocketMQ's first access control answers.
+        remark = f"org.apache.rocketmq.acl.common.AclException: {error}"
+        return remark_response(header, serialize_type, ResponseCode.SYSTEM_ERROR, remark)
+
+    def _authenticated(self, table: Users, connection: Connection, header: Header, body: bytes) -> User | None:
         """The user who sent a request; None if the request may come from everyone. Raises AuthenticationError."""
         fields = header[EXT_FIELDS]
         try:
@@ -109,12 +128,15 @@ class Guard:
             if not name:
                 return self._certified(table, connection, fields)
             user = table.users.get(name)
+            if user is None and self._plain is not None:
+                raise AuthenticationError(f"No acl config for {name}")
             if user is None:
                 raise AuthenticationError(f"User:{name} is not found.")
             if not user.is_enabled:
                 raise AuthenticationError(f"User:{name} is disabled.")
             if not is_signed_by(user.secret, fields, body, header[VERSION]):
-                raise AuthenticationError("check signature failed.")
+                known = f"Check signature failed for accessKey={name}"
+                raise AuthenticationError("check signature failed." if self._plain is None else known)
         except AuthenticationError:
             if header[CODE] in self._unsigned:
                 # Handlers take it for that of a verified user.
@@ -124,16 +146,17 @@ class Guard:
         return user
 
     @staticmethod
-    def _certified(table: UserTable, connection: Connection, fields: dict[str, str]) -> User:
+    def _certified(table: Users, connection: Connection, fields: dict[str, str]) -> User:
         """The user whom the certificate of the connection names. Raises AuthenticationError."""
         user = table.users.get(connection.attributes.get(CERTIFIED_USER, ""))
         if user is None or not user.is_enabled:
-            raise AuthenticationError("username cannot be null.")
+            is_plain = isinstance(table, PlainTable)
+            raise AuthenticationError("No accessKey is configured" if is_plain else "username cannot be null.")
         fields[ACCESS_KEY] = user.name
         return user
 
     def _authorize(
-        self, table: UserTable, user: User | None, connection: Connection, header: Header, body: bytes
+        self, table: Users, user: User | None, connection: Connection, header: Header, body: bytes
     ) -> None:
         if user is not None and user.is_super:
             return

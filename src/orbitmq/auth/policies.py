@@ -99,6 +99,8 @@ class Acl:
 
     subject: str
     policies: tuple[Policy, ...] = ()
+    is_plain: bool = False
+    """Of an account of ``plain_acl.yml``: a custom entry for a resource is all that counts there."""
 
     def entries(self, kind: PolicyType) -> tuple[PolicyEntry, ...]:
         return next((policy.entries for policy in self.policies if policy.type is kind), ())

@@ -51,13 +51,10 @@ class AuthSettings(RemotingSettings):
     authentication_strategy: str = setting("", optional=True)
     authorization_strategy: str = setting("", optional=True)
 
-    @property
-    def has_users(self) -> bool:
-        """Whether there is a table of users: requests are signed."""
-        return self.authentication_enabled
-
     def check_auth(self) -> None:
         """Check what types cannot express. Raises ConfigError."""
+        if getattr(self, "acl_enable", False) and self.authentication_enabled:
+            raise ConfigError("aclEnable=true and authenticationEnabled=true: give one of the two access controls")
         if self.authorization_enabled and not self.authentication_enabled:
             # RocketMQ would then trust the access key that a client merely names.
             raise ConfigError(

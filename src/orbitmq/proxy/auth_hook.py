@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from orbitmq.auth.access import AccessControl
+    from orbitmq.auth.guard import Users
     from orbitmq.auth.policies import User
-    from orbitmq.auth.store import UserTable
 
 Authenticate: TypeAlias = "Callable[[str, Mapping[str, str], object, str], str]"
 """Called with the name of the RPC, the metadata, the request (None for Telemetry) and the caller's address.
@@ -79,9 +79,9 @@ def from_this_machine(networks: str = "") -> Authenticate:
 
 
 class _Hook:
-    def __init__(self, table: UserTable, access: AccessControl) -> None:
+    def __init__(self, table: Users, access: AccessControl) -> None:
         self._table = table
-        self._authorizes = access.settings.authorization_enabled
+        self._authorizes = access.authorizes
         self._settings, self._quota = access.settings, access.user_quota
 
     def check(self, rpc: str, metadata: Mapping[str, str], request: Any, address: str) -> str:
@@ -105,7 +105,7 @@ class _Hook:
         return user.name
 
 
-def authenticated(table: UserTable, metadata: Mapping[str, str], now: datetime) -> User:
+def authenticated(table: Users, metadata: Mapping[str, str], now: datetime) -> User:
     """The user who signed the date of a call. Raises AuthenticationError."""
     items = dict(
         part.strip().partition("=")[::2] for part in metadata.get("authorization", "").split(" ", 1)[-1].split(",")

@@ -142,7 +142,7 @@ def test_an_advertised_address_that_does_not_reach_the_broker_is_reported(tmp_pa
         ("listenPort=high", "listenPort=high"),
         ("brokerRole=SLAVE", "brokerRole=SLAVE"),
         ("brokerId=1", "brokerId=1: a broker with brokerRole=ASYNC_MASTER is a master"),
-        ("aclEnable=true", "aclEnable=true: access control is not built"),
+        ("aclEnable=true", "aclEnable=true: ./conf has no plain_acl.yml; set rocketmqHome"),
         ("tls.server.mode=enforcing", "tls.server.mode=enforcing needs a certificate: set tls.server.certPath"),
         ("authorizationEnabled=true", "authorizationEnabled=true needs authenticationEnabled=true"),
         ("messageDelayLevel=9999999999999d", "messageDelayLevel has '9999999999999d'"),

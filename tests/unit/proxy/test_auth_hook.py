@@ -49,9 +49,9 @@ def signed(name: str, secret: str, at: datetime | None = None, form: str = "%Y%m
 
 
 def access(per_second: int = 0) -> AccessControl:
-    settings = SimpleNamespace(authorization_enabled=True, max_requests_per_second_of_user=per_second)
+    settings = SimpleNamespace(max_requests_per_second_of_user=per_second)
     quota = Quota(lambda: per_second, lambda: 0)
-    return cast("AccessControl", SimpleNamespace(table=TABLE, settings=settings, user_quota=quota))
+    return cast("AccessControl", SimpleNamespace(table=TABLE, settings=settings, user_quota=quota, authorizes=True))
 
 
 def check(name: str, request: Any, metadata: dict[str, str] | None = None) -> str:

@@ -91,8 +91,12 @@ def imported(conf: str) -> tuple[dict[str, User], dict[str, Acl]]:
 
     White lists of addresses are not imported: a user signs its requests wherever it is.
     """
+    return _users_of(read_plain_access(conf))
+
+
+def _users_of(access: PlainAccess) -> tuple[dict[str, User], dict[str, Acl]]:
     users, acls = {}, {}
-    for account in read_plain_access(conf).accounts:
+    for account in access.accounts:
         kind = UserType.SUPER if account.is_admin else UserType.NORMAL
         users[account.access_key] = User(account.access_key, account.secret, kind)
         custom = [_entry(topic_resource(name), permission) for name, permission in account.topics]
@@ -110,6 +114,16 @@ def imported(conf: str) -> tuple[dict[str, User], dict[str, Acl]]:
             tuple(Policy(which, tuple(entries)) for which, entries in policies if entries),
         )
     return users, acls
+
+
+def accounts_as_users(access: PlainAccess) -> tuple[dict[str, User], dict[str, Acl]]:
+    """Users and rules that mean what the accounts mean to RocketMQ's first access control.
+
+    There an account with a permission for a topic has no other one for it, while default rules of the second one
+    also fill up what custom rules leave open.
+    """
+    users, acls = _users_of(access)
+    return users, {name: dataclasses.replace(acl, is_plain=True) for name, acl in acls.items()}
 
 
 def _entry(resource: Resource, permission: str) -> PolicyEntry:

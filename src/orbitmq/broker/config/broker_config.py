@@ -35,6 +35,8 @@ class BrokerConfig(LimitSettings):
     region_id: str = "DefaultRegion"
     rocketmq_home: str = setting("", optional=True)
     broker_config_path: str = setting("", optional=True)
+    acl_enable: bool = False
+    """RocketMQ's first access control, with the accounts of ``conf/plain_acl.yml`` below ``rocketmqHome``."""
     config_black_list: str = "configBlackList;brokerConfigPath"
 
     # Topics and groups

@@ -161,7 +161,6 @@ class IgnoredBrokerSettings(AuthSettings):
     use_pid_cold_ctr_strategy: bool = setting(True, key="usePIDColdCtrStrategy")
 
     # Others
-    acl_enable: bool = False
     async_send_enable: bool = True
     config_manager_version: str = "v1"
     enable_fast_channel_event_process: bool = False

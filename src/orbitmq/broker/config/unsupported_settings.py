@@ -1,4 +1,4 @@
-"""Unsupported settings: security, replication and storage features that do not exist here.
+"""Unsupported settings: replication and storage features that do not exist here.
 
 A broker that ignored them would lose messages, or expose them, while its operator believes otherwise. So it refuses
 to start, with the key and a hint.
@@ -14,9 +14,6 @@ from orbitmq.platform.settings import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_NO_ACCESS_CONTROL = (
-    "access control is not built, everybody who reaches the broker may use it; give false and let a firewall decide"
-)
 _NO_ROCKSDB = "RocksDB is not built, and what it holds cannot be read"
 
 
@@ -38,7 +35,6 @@ class Unsupported:
 
 
 UNSUPPORTED = (
-    Unsupported("aclEnable", _is_true, _NO_ACCESS_CONTROL),
     Unsupported(
         "enableControllerMode", _is_true, "there is no controller, nothing would promote a slave; give false"
     ),
