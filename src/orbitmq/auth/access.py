@@ -12,7 +12,7 @@ from orbitmq.auth.guard import Guard
 from orbitmq.auth.plain.accounts import imported
 from orbitmq.auth.plain.table import PlainTable
 from orbitmq.auth.policies import User, UserType
-from orbitmq.auth.quotas import Quota
+from orbitmq.auth.quotas.quota import Quota
 from orbitmq.auth.requests import AuthRequests
 from orbitmq.auth.signature import Signer
 from orbitmq.auth.store import UserTable

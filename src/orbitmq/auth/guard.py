@@ -15,7 +15,7 @@ from orbitmq.auth.decision import authorize
 from orbitmq.auth.errors import AccessError, AuthenticationError, AuthorizationError, QuotaError
 from orbitmq.auth.local_only import ADMINISTRATIVE, check_source, host_of, networks_of
 from orbitmq.auth.plain.table import PlainTable
-from orbitmq.auth.quotas import NEVER_REFUSED
+from orbitmq.auth.quotas.of_users import charge
 from orbitmq.auth.requirements import requirements_of
 from orbitmq.auth.settings import codes_of
 from orbitmq.auth.signature import ACCESS_KEY, is_signed_by
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from orbitmq.auth.audit import AuditLog
     from orbitmq.auth.policies import Acl, User
-    from orbitmq.auth.quotas import Quota
+    from orbitmq.auth.quotas.quota import Quota
     from orbitmq.auth.requirements import Environment
     from orbitmq.auth.settings import AuthSettings
     from orbitmq.protocol.command.header import Header
@@ -166,14 +166,3 @@ class Guard:
             raise AuthorizationError(f"the request {name_of(code)} is for super users only")
         acl = None if user is None else table.acls.get(user.name)
         authorize(user, acl, needed, host_of(connection.remote_address))
-
-
-def charge(quota: Quota, user: User, code: int | None, per_second: int) -> None:
-    """Count a request of a user. Raises QuotaError. ``code`` is None for a call that is no remoting request."""
-    # Super users run the cluster, and servers are some: a flood must not keep them out.
-    if user.is_super or quota.admits(user.name) or code in NEVER_REFUSED:
-        return
-    raise QuotaError(
-        f"[FLOW CONTROL] User:{user.name} sent more than {per_second} requests in a second "
-        "(maxRequestsPerSecondOfUser): broker busy, try again later"
-    )

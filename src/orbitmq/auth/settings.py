@@ -41,7 +41,7 @@ class AuthSettings(RemotingSettings):
     """Size at which the audit log is rotated. Four rotated files are kept."""
 
     max_requests_per_second_of_user: int = setting(0, optional=True)
-    """Requests per second of one user who is no super user; 0 is no quota."""
+    """Requests per second of one user who is not a super user; 0: any number."""
 
     # Without effect: there is one provider, and its strategy checks every request.
     authentication_provider: str = setting("", optional=True)
@@ -84,7 +84,7 @@ class AuthSettings(RemotingSettings):
             raise ConfigError(f"adminNetworks: {error}; give addresses or CIDR blocks, separated by ','") from None
         if self.max_requests_per_second_of_user < 0:
             raise ConfigError(
-                f"maxRequestsPerSecondOfUser={self.max_requests_per_second_of_user}: give 0 (no quota) or more"
+                f"maxRequestsPerSecondOfUser={self.max_requests_per_second_of_user}: give 0 (any number) or more"
             )
         if self.audit_log_bytes < 4096:
             raise ConfigError(f"auditLogBytes={self.audit_log_bytes}: give at least 4096")

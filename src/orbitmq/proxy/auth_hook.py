@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orbitmq.auth.decision import Requirement, authorize
 from orbitmq.auth.errors import AuthenticationError, AuthorizationError, QuotaError
-from orbitmq.auth.guard import charge
 from orbitmq.auth.local_only import check_source, host_of, networks_of
+from orbitmq.auth.quotas.of_users import charge
 from orbitmq.auth.requirements import GET, PUB, SUB, of_both
 from orbitmq.auth.resources import group_resource, topic_resource
 from orbitmq.proxy.errors import StatusError

@@ -84,8 +84,8 @@ def test_a_pattern_has_these_addresses(pattern: str, matching: list[str], others
 @pytest.mark.parametrize(
     "text", ["10.1.2", "10.1.2.256", "somewhere", "10.1.2.3/24", "1.2.3.4.*", "10.1.2.{3", "::*"]
 )
-def test_what_is_no_pattern_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"here: .* is no address"):
+def test_what_is_not_a_pattern_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"here: .* is not an address"):
         read_patterns([text], "here")
 
 
@@ -151,7 +151,7 @@ def test_an_admin_is_a_super_user_and_accounts_can_be_imported(home: Path) -> No
             "is not name=permission",
         ),
         (FILE.replace("operator", "RocketMQ"), "in another file too, or twice"),
-        (FILE.replace("10.10.103.*", "10.10.*"), "globalWhiteRemoteAddresses: '10.10.\\*' is no address"),
+        (FILE.replace("10.10.103.*", "10.10.*"), "globalWhiteRemoteAddresses: '10.10.\\*' is not an address"),
         ("accounts: !!python/object/apply:os.system ['true']", "is not YAML"),
     ],
 )

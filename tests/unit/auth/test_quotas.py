@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from orbitmq.auth.quotas import MAX_NAMES, Quota
+from orbitmq.auth.quotas.quota import MAX_NAMES, Quota
 
 
 @dataclasses.dataclass

@@ -11,7 +11,7 @@ import pytest
 
 from orbitmq.auth.errors import AuthenticationError
 from orbitmq.auth.policies import Acl, Policy, PolicyEntry, PolicyType, User, UserType
-from orbitmq.auth.quotas import Quota
+from orbitmq.auth.quotas.quota import Quota
 from orbitmq.auth.resources import Action, resource_of
 from orbitmq.proxy.auth_hook import authenticated, from_this_machine, hook_of
 from orbitmq.proxy.errors import StatusError

@@ -43,7 +43,7 @@ def read_patterns(texts: Iterable[str], where: str) -> tuple[AddressPattern, ...
                     found.append(_pattern(one.strip()))
                 except ValueError:
                     raise ConfigError(
-                        f"{where}: {one.strip()[:80]!r} is no address or pattern of addresses"
+                        f"{where}: {one.strip()[:80]!r} is not an address or a pattern of addresses"
                     ) from None
     return tuple(found)
 

@@ -28,7 +28,7 @@ class LimitSettings(MetricsSettings):
     max_held_pulls: int = setting(500_000, optional=True)
     """Pulls in long polling."""
     max_sends_per_second_of_topic: int = setting(0, optional=True)
-    """Sends to one topic, from start to stop; 0 is no quota."""
+    """Sends to one topic, from start to stop; 0: any number."""
     client_share_percent: int = setting(50, optional=True)
     """Percentage of every client-filled table that the clients of one address may use of what others have left. One
     connection may use half of the share of its address. With 100 one address may fill the table."""

@@ -70,9 +70,7 @@ class MasterProof:
         # Of an unknown user as well, so that the time of the answer does not tell who exists.
         expected = _proof(secret or self._nonce, _SLAVE, self._nonce, key, nonce)
         if not hmac.compare_digest(given, expected) or secret is None:
-            raise FrameError(
-                f"its proof of User:{name[:64]!r} is wrong: that is no enabled super user of this master"
-            )
+            raise FrameError(f"its proof of User:{name[:64]!r} is wrong: not an enabled super user of this master")
         self.is_done = True
         return _proof(secret, _MASTER, self._nonce, key, nonce)
 
@@ -101,7 +99,7 @@ class SlaveProof:
                 self.is_done = True
             return b""
         if not MAGIC.startswith(self._received[: len(MAGIC)]):
-            raise FrameError("the peer does not answer haAuthenticationEnabled=true: it is no master of OrbitMQ")
+            raise FrameError("the peer does not answer haAuthenticationEnabled=true: it is not a master of OrbitMQ")
         if len(self._received) < len(MAGIC) + NONCE_BYTES:
             return b""
         of_master = self._received[len(MAGIC) :][:NONCE_BYTES]

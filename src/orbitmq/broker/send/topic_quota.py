@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from orbitmq.auth.quotas import Quota
+from orbitmq.auth.quotas.quota import Quota
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.header import EXT_FIELDS
 from orbitmq.remoting.error_responses import remark_response

@@ -1,10 +1,8 @@
-"""Quotas: requests per second of a name, such as a user or a topic. A second's worth may come at once."""
+"""Quota: requests per second of a name, such as a user or a topic. A second's worth may come at once."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-from orbitmq.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,23 +10,12 @@ if TYPE_CHECKING:
 MAX_NAMES = 100_000
 """Names whose requests are counted. Beyond that, those that have not sent for a second are forgotten."""
 
-NEVER_REFUSED = frozenset(
-    int(code)
-    for code in (
-        *(RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.UPDATE_CONSUMER_OFFSET),
-        *(RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.END_TRANSACTION),
-        *(RequestCode.UNLOCK_BATCH_MQ, RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
-    )
-)
-"""Requests that finish something, or keep a client alive: they count, and are served beyond the quota too. Without
-them clients would do their work twice, and send more."""
-
 
 class Quota:
     """A token bucket for each name."""
 
     def __init__(self, per_second: Callable[[], int], now_ms: Callable[[], int]) -> None:
-        """``per_second`` is read at each request; 0 is no quota."""
+        """``per_second`` is read at each request; without one, 0."""
         self._per_second = per_second
         self._now_ms = now_ms
         self._left: dict[str, tuple[float, int]] = {}

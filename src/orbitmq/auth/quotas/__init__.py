@@ -1,0 +1,1 @@
+"""Quotas: requests per second of users and topics."""
