@@ -13,7 +13,7 @@ from orbitmq.auth.errors import AuthenticationError
 from orbitmq.auth.policies import Acl, Policy, PolicyEntry, PolicyType, User, UserType
 from orbitmq.auth.quotas.quota import Quota
 from orbitmq.auth.resources import Action, resource_of
-from orbitmq.proxy.auth_hook import authenticated, from_this_machine, hook_of
+from orbitmq.proxy.auth_hook import MAX_SKEW_SECONDS, authenticated, from_this_machine, hook_of
 from orbitmq.proxy.errors import StatusError
 from orbitmq.proxy.proto import definition_pb2 as pb
 from orbitmq.proxy.proto import service_pb2 as rpc
@@ -145,3 +145,11 @@ def test_calls_beyond_the_quota_of_a_user_are_refused_and_those_that_finish_some
     hook("Telemetry", alice, None, "10.0.0.1:5")
     for _ in range(5):
         hook("SendMessage", root, request, "10.0.0.1:5")
+
+
+def test_a_recorded_signature_ends() -> None:
+    recorded = signed("alice", "alices-secret", NOW)
+    assert authenticated(TABLE, recorded, NOW + timedelta(seconds=MAX_SKEW_SECONDS)).name == "alice"
+    for moved in (MAX_SKEW_SECONDS + 1, -MAX_SKEW_SECONDS - 1):
+        with pytest.raises(AuthenticationError, match="too old"):
+            authenticated(TABLE, recorded, NOW + timedelta(seconds=moved))
