@@ -41,7 +41,7 @@ NEEDS_NO_RULE = {
     *(RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT),
     # Goes to the client that asked.
     *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
-    # Without an offset there is no message.
+    # Without an offset nothing is shown.
     *(RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.END_TRANSACTION),
     # Empty lists.
     *(RequestCode.BATCH_ACK_MESSAGE, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST),
