@@ -186,6 +186,11 @@ class Broker:
     def connections(self) -> frozenset[Connection]:
         return frozenset() if self._server is None else self._server.connections
 
+    def hold(self, *, is_held: bool) -> None:
+        """Read no requests, or read them again: a broker that hangs, for tests."""
+        assert self._server is not None, "not started"
+        (self._server.hold if is_held else self._server.release)()
+
     def connect_in_process(self, client: RemotingClient, address: str) -> Connection:
         """A connection of a client in this process, without a socket. Raises RemotingError."""
         assert self._server is not None, "not started"

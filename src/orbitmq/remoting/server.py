@@ -111,6 +111,23 @@ class RemotingServer:
             await self.stop(0)
             raise
 
+    def hold(self) -> None:
+        """Read nothing from any connection until ``release``. New ones are accepted, as by a process that hangs."""
+        assert self._acceptor is not None, "not started"
+        if self._acceptor.held is None:
+            self._acceptor.held = []
+            for connection in self.connections:
+                connection.pause_reading()
+
+    def release(self) -> None:
+        """End ``hold``: what came meanwhile is processed."""
+        assert self._acceptor is not None, "not started"
+        held, self._acceptor.held = self._acceptor.held, None
+        for connection in self.connections:
+            connection.resume_reading()
+        for pending in held or ():
+            pending.release()
+
     async def _listen(self, listener: Listener, acceptor: Acceptor) -> asyncio.Server:
         # Codes may be enum members; a lookup of int keys is faster.
         handlers = {int(code): handler for code, handler in listener.handlers.items()}

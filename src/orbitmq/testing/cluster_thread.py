@@ -93,6 +93,14 @@ class ThreadCluster:
 
     # Replication
 
+    def pause(self, name: str = "broker-a") -> None:
+        """Let a broker hang until ``resume``. See ``LocalCluster.pause``."""
+        self._look(lambda: self._cluster.pause(name))
+
+    def resume(self, name: str = "broker-a") -> None:
+        """End ``pause``. What was sent to the broker meanwhile is processed."""
+        self._look(lambda: self._cluster.resume(name))
+
     def cut(self, one: str, other: str) -> None:
         """Cut the HA connection between a slave and its master, until ``heal``; clients reach both."""
         self._look(lambda: self._cluster.cut(one, other))

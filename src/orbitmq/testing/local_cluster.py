@@ -228,6 +228,23 @@ class LocalCluster:
         """
         await _all(self._named(one).kill() for one in self._or_all_brokers(name))
 
+    def pause(self, name: str = "broker-a") -> None:
+        """Let a broker hang until ``resume``: it reads nothing, from clients, slaves or its master, and nobody is
+        disconnected. Its timers go on."""
+        self._hold(name, is_held=True)
+
+    def resume(self, name: str = "broker-a") -> None:
+        """End ``pause``. What was sent to the broker meanwhile is processed."""
+        self._hold(name, is_held=False)
+
+    def _hold(self, name: str, *, is_held: bool) -> None:
+        self.broker(name).hold(is_held=is_held)
+        node = self._broker_named(name)
+        for one in self._brokers.values():
+            is_its = one is node or (node.broker_id == 0 and one.group == node.group)
+            if one.link is not None and is_its:
+                (one.link.stall if is_held else one.link.heal)()
+
     # Replication
 
     def cut(self, one: str, other: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orbitmq.aio import Message, SendError, SendStatus
 from orbitmq.platform.settings import ConfigError
 from orbitmq.protocol.bodies import TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -184,6 +185,47 @@ async def eventually_out_of_routes(cluster: LocalCluster) -> None:
     async with asyncio.timeout(PATIENCE):
         while await brokers_in_route(cluster.name_server):  # noqa: ASYNC110
             await asyncio.sleep(0.002)
+
+
+@on_each_loop
+async def test_a_paused_broker_reads_nothing_until_it_is_resumed() -> None:
+    async with LocalCluster() as cluster, talking_at(cluster.address("broker-a")) as known:
+        await known.stores(b"before")
+        cluster.pause()
+        sends = [asyncio.create_task(known.stores(b"known")), asyncio.create_task(stores(cluster, b"new"))]
+        server = cluster.broker()._server
+        assert server is not None
+        acceptor = server._acceptor
+        assert acceptor is not None
+        await eventually(lambda: acceptor.held)
+        assert held(cluster) == [b"before"]
+        assert not any(send.done() for send in sends)
+        cluster.resume()
+        await asyncio.gather(*sends)
+        assert sorted(held(cluster)) == [b"before", b"known", b"new"]
+        cluster.pause()
+        cluster.pause()
+        # It is stopped, and everything is left in order, as from any other state.
+
+
+async def test_a_paused_slave_is_behind_until_it_is_resumed() -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "100"}
+    async with LocalCluster(replicas=2, settings=settings) as cluster:
+        master = cluster.broker()
+        await eventually(lambda: len(master.replication.acks))
+        cluster.pause("broker-a-1")
+        async with cluster.producer(group="p") as producer:
+            assert (await producer.send(Message(TOPIC, b"1"))).status is SendStatus.FLUSH_SLAVE_TIMEOUT
+            cluster.resume("broker-a-1")
+            master.settings.store.slave_timeout = 60_000
+            assert (await producer.send(Message(TOPIC, b"2"))).status is SendStatus.SEND_OK
+        await cluster.wait_until_replicated()
+        cluster.pause()
+        async with cluster.producer(group="q", send_msg_timeout=0.2, retry_times_when_send_failed=0) as producer:
+            with pytest.raises(SendError):
+                await producer.send(Message(TOPIC, b"3"))
+            cluster.resume()
+            await eventually(lambda: len(held(cluster)) == 3)
 
 
 async def test_what_is_acknowledged_under_sync_flush_survives_every_power_cut() -> None:

@@ -62,6 +62,8 @@ class Acceptor:
     open: bool = True
     alpn: tuple[str, ...] = ()
     """Protocols to agree on in the TLS handshake, for clients that ask for one."""
+    held: list[PendingConnection] | None = None
+    """Connections whose first bytes wait, while the server reads nothing; otherwise None."""
 
 
 class PendingConnection(asyncio.Protocol):
@@ -105,6 +107,11 @@ class PendingConnection(asyncio.Protocol):
             self._begun = True
             self._since = self._acceptor.endpoint.loop.time()
         self._head += data
+        held = self._acceptor.held
+        if held is not None:
+            self._transport.pause_reading()
+            held.append(self)
+            return
         if self._proxy is None and not self._read_proxy_header():
             return
         if not self._head:
@@ -117,6 +124,13 @@ class PendingConnection(asyncio.Protocol):
             self._remove_pending()
             self._switch_protocol(self._connection())
 
+    def release(self) -> None:
+        """Process what came while the server read nothing."""
+        if self in self._acceptor.endpoint.pending:
+            self._since = self._acceptor.endpoint.loop.time()
+            self._transport.resume_reading()
+            self.data_received(b"")
+
     def eof_received(self) -> None:
         """The transport closes the connection."""
 
@@ -126,6 +140,8 @@ class PendingConnection(asyncio.Protocol):
     def review(self, now: float) -> None:
         """Abort a connection that is silent or too slow."""
         limits = self._acceptor.endpoint.limits
+        if self._acceptor.held is not None:
+            return
         if now - self._since >= (limits.handshake_seconds if self._begun else limits.idle_seconds):
             self.abort()
 
