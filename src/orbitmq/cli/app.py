@@ -28,6 +28,7 @@ VERBS = {
     "trace": "orbitmq.cli.messages.trace:trace",
     "nameserver": "orbitmq.cli.server.nameserver:main",
     "broker": "orbitmq.cli.server.broker:main",
+    "controller": "orbitmq.cli.server.controller:main",
     "proxy": "orbitmq.cli.server.proxy:main",
     "store": "orbitmq.cli.store.app:store_app",
     "outbox": "orbitmq.cli.outbox:outbox_app",
@@ -47,7 +48,6 @@ VERBS = {
     "event": "orbitmq.cli.admin.verbs.event:event_app",
     "user": "orbitmq.cli.admin.verbs.access:user_app",
     "rule": "orbitmq.cli.admin.verbs.access:rule_app",
-    "controller": "orbitmq.cli.admin.verbs.controller:controller_app",
     "context": "orbitmq.cli.admin.verbs.context:context_app",
     "definitions": "orbitmq.cli.admin.watch.definitions:definitions_app",
     "mqadmin": "orbitmq.cli.admin.mqadmin.command:mqadmin",
@@ -69,11 +69,12 @@ SERVERS = {
     "serve": "Run a name server and one or more brokers until Ctrl-C: a whole cluster on this machine.",
     "nameserver": "Run a name server: brokers register with it, clients find brokers through it.",
     "broker": "Run a broker: it stores messages and serves producers, consumers and tools.",
+    "controller": "Run a controller: it elects the masters of broker groups when one is gone.",
     "proxy": "Run a proxy: clients of the gRPC protocol reach the brokers of a cluster, OrbitMQ's or Apache's.",
 }
 """Verbs that run a server, with their one-line help. They parse their own arguments, without Typer.
 
-``nameserver`` and ``broker`` are nouns of operators as well: ``orbitmq broker status`` runs no broker.
+``nameserver``, ``broker`` and ``controller`` are nouns of operators as well: ``orbitmq broker status`` runs no broker.
 """
 
 UNPARSED = {"mqadmin": "Apache RocketMQ's mqadmin: its commands, options and output."}
@@ -125,7 +126,7 @@ def _completed_verb() -> str:
 
 def is_operated(verb: str, arguments: Sequence[str]) -> bool:
     """Whether a command is about servers and runs none: servers have no arguments, only options."""
-    return verb in {"broker", "nameserver"} and bool(arguments) and not arguments[0].startswith("-")
+    return verb in {"broker", "nameserver", "controller"} and bool(arguments) and not arguments[0].startswith("-")
 
 
 def run_server(verb: str, arguments: Sequence[str]) -> None:

@@ -31,6 +31,12 @@ class ReplicaIdentity(Body):
     broker_id: int | None = None
     broker_address: str | None = None
     alive: bool | None = None
+    # Of its last heartbeat; sent by OrbitMQ's controller only. Java ignores them.
+    epoch: int | None = None
+    max_offset: int | None = None
+    confirm_offset: int | None = None
+    election_priority: int | None = None
+    heartbeat_age_millis: int | None = None
 
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)

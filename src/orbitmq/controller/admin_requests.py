@@ -1,0 +1,169 @@
+"""Requests of tools: who leads, replicas of broker groups, cleaning, and the settings of the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from orbitmq.auth.changeable import check_changeable
+from orbitmq.controller.answers import answer_of, leader_error
+from orbitmq.controller.config import ControllerConfig
+from orbitmq.controller.config_file import check_start, store_config
+from orbitmq.controller.machine.operations import Cleaning
+from orbitmq.platform.errors import DiskFaultError
+from orbitmq.platform.secret_settings import masked
+from orbitmq.platform.settings import ConfigError, as_properties, become, parse_conf, settings_text, texts_of
+from orbitmq.protocol.bodies import BrokerReplicasInfo, ReplicaIdentity, ReplicasInfo
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command.fields import encode_fields
+from orbitmq.protocol.command.response_fields import RESPONSE_FIELDS
+from orbitmq.protocol.fastjson import loads
+from orbitmq.protocol.remarks import hide_paths
+from orbitmq.remoting.processor import RequestRefusedError, fields_of, handler_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orbitmq.controller.machine.group import BrokerGroup
+    from orbitmq.controller.service import ControllerService
+    from orbitmq.platform.disk import Disk
+    from orbitmq.platform.threads import RunBlocking
+    from orbitmq.protocol.command.command import Command
+    from orbitmq.protocol.command.fields import FieldValue
+    from orbitmq.remoting import Connection, Handler
+
+log = logging.getLogger("orbitmq.controller")
+
+UNSPECIFIED = ("0.0.0.0:", "[::]:", ":::")
+"""Beginnings of an own address that no broker can connect to."""
+
+
+class AdminRequests:
+    """Processors for the requests of tools."""
+
+    def __init__(
+        self,
+        service: ControllerService,
+        config: ControllerConfig,
+        disk: Disk,
+        run_blocking: RunBlocking,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._service = service
+        self._config = config
+        self._disk = disk
+        self._run = run_blocking
+        self._now_ms = now_ms
+        self._changing = asyncio.Lock()
+
+    @property
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.CONTROLLER_GET_METADATA_INFO: handler_of(self.metadata),
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: handler_of(self.sync_state_data),
+            RequestCode.CLEAN_BROKER_DATA: handler_of(self.clean),
+            RequestCode.UPDATE_CONTROLLER_CONFIG: handler_of(self.update_settings),
+            RequestCode.GET_CONTROLLER_CONFIG: handler_of(self.settings),
+        }
+
+    def metadata(self, request: Command, connection: Connection) -> Command:
+        """Answer GET_METADATA_INFO (1005): the leader, also of a controller that does not lead."""
+        found = self._service.leadership
+
+        def reachable(address: str) -> str:
+            return connection.local_address if address.startswith(UNSPECIFIED) else address
+
+        values: dict[str, FieldValue] = {
+            "group": self._config.group,
+            "controllerLeaderId": found.leader_id,
+            "controllerLeaderAddress": reachable(found.leader_address),
+            "isLeader": found.is_leader,
+            "peers": "".join(f"{name}:{reachable(address)};" for name, address in found.peers),
+        }
+        return request.response(
+            ResponseCode.SUCCESS, ext_fields=encode_fields(values, RESPONSE_FIELDS[request.code])
+        )
+
+    def sync_state_data(self, request: Command, _: Connection) -> Command:
+        """Answer GET_SYNC_STATE_DATA (1006) for a list of broker names; unknown ones are left out."""
+        names = loads(request.body or b"[]")
+        if not isinstance(names, list) or not names:
+            raise RequestRefusedError("not set any response code: the body must be a list of broker names")
+        found = {}
+        with leader_error():
+            for name in names:
+                group = self._service.group(name) if isinstance(name, str) else None
+                if group is not None:
+                    found[group.name] = self._info(group)
+        return request.response(ResponseCode.SUCCESS, body=BrokerReplicasInfo(found).encode())
+
+    def _info(self, group: BrokerGroup) -> ReplicasInfo:
+        in_sync = [self._identity(group, broker_id) for broker_id in group.in_sync]
+        others = [
+            self._identity(group, broker_id) for broker_id in sorted(group.replicas.keys() - set(group.in_sync))
+        ]
+        return ReplicasInfo(
+            group.master, group.master_address, group.master_epoch, group.set_epoch, in_sync, others
+        )
+
+    def _identity(self, group: BrokerGroup, broker_id: int) -> ReplicaIdentity:
+        heartbeat = self._service.replicas(group).heartbeat(broker_id)
+        identity = ReplicaIdentity(
+            group.name, broker_id, group.replicas[broker_id].address, alive=heartbeat is not None
+        )
+        if heartbeat is not None:
+            identity.epoch = heartbeat.report.epoch
+            identity.max_offset = heartbeat.report.max_offset
+            identity.confirm_offset = heartbeat.report.confirm_offset
+            identity.election_priority = heartbeat.report.priority
+            identity.heartbeat_age_millis = self._now_ms() - heartbeat.at_ms
+        return identity
+
+    async def clean(self, request: Command, _: Connection) -> Command:
+        """Answer CLEAN_BROKER_DATA (1011)."""
+        fields = fields_of(request)
+        cleaning = Cleaning(fields["brokerName"], _ids(fields), fields["isCleanLivingBroker"])
+        with leader_error():
+            outcome = await self._service.clean(cleaning)
+        if outcome.decision.event is not None:
+            log.warning("broker group %s: cleaned: %s", cleaning.name, sorted(cleaning.ids or ()) or "all replicas")
+        return answer_of(request, outcome, {})
+
+    async def update_settings(self, request: Command, _: Connection) -> Command:
+        """Change settings and write all of them to their file. One bad value refuses the whole request."""
+        if request.body is None:
+            return request.response(ResponseCode.SUCCESS)
+        try:
+            changes = parse_conf(settings_text(request.body))
+            if not self._config.black_list.isdisjoint(changes):
+                raise RequestRefusedError("Can not update config in black list.", ResponseCode.NO_PERMISSION)
+            # Serialized: each change starts from the settings that the previous one left.
+            async with self._changing:
+                check_changeable(changes, texts_of(self._config), (ControllerConfig,))
+                changed = self._config.changed(changes)
+                check_start(changed)
+                await self._run(lambda: store_config(self._disk, changed))
+                become(self._config, changed)
+        except ConfigError as error:
+            raise RequestRefusedError(str(error)) from error
+        except DiskFaultError as error:
+            log.error("settings: update failed: %s", error)
+            raise RequestRefusedError(hide_paths(str(error))) from error
+        return request.response(ResponseCode.SUCCESS)
+
+    def settings(self, request: Command, _: Connection) -> Command:
+        return request.response(ResponseCode.SUCCESS, body=as_properties(masked(texts_of(self._config))).encode())
+
+
+def _ids(fields: dict[str, str | None]) -> frozenset[int] | None:
+    """The ids of ``1;2``; None without any. Raises RequestRefusedError."""
+    text = fields["brokerControllerIdsToClean"] or ""
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    if not parts:
+        return None
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+        raise RequestRefusedError(
+            f"{text!r} is not a list of broker ids: give 1;2", ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+        )
+    return frozenset(map(int, parts))
