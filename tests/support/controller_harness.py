@@ -10,7 +10,13 @@ from orbitmq.controller import Controller, ControllerConfig
 from orbitmq.controller.machine.election import Report
 from orbitmq.controller.machine.events import apply
 from orbitmq.controller.machine.group import BrokerGroup
-from orbitmq.controller.machine.operations import Application, Decision, ElectionRequest, apply_broker_id, elect_master
+from orbitmq.controller.machine.operations import (
+    Application,
+    Decision,
+    ElectionRequest,
+    apply_broker_id,
+    elect_master,
+)
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.command.fast_decode import decode_header
@@ -92,7 +98,9 @@ class QuietController:
     async def __aexit__(self, *_: object) -> None:
         await self.controller.stop(0)
 
-    async def ask(self, code: int, body: bytes | None = None, wire: Wire | None = None, **fields: object) -> Command:
+    async def ask(
+        self, code: int, body: bytes | None = None, wire: Wire | None = None, **fields: object
+    ) -> Command:
         """The response to a request."""
         wire = wire or self.wires[0]
         (frame,) = FrameParser().feed(Command(code, 7, ext_fields=as_text(fields), body=body).encode())
@@ -106,7 +114,7 @@ class QuietController:
         return Command.decode(response)
 
     async def heartbeat(self, broker_id: int, **fields: object) -> Command:
-        given = {"epoch": 1, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000, **fields}
+        given = {"epoch": 0, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000, **fields}
         return await self.ask(
             RequestCode.BROKER_HEARTBEAT,
             wire=self.wires[broker_id],

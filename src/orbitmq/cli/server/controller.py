@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def parser() -> ServerParser:
-    parser = ServerParser("controller", "Run a controller: it elects the masters of broker groups when one is gone.")
+    parser = ServerParser(
+        "controller", "Run a controller: it elects the masters of broker groups when one is gone."
+    )
     add = parser.add_argument
     add(
         "--conf",

@@ -11,7 +11,9 @@ from orbitmq.cli.admin.framework.operator import ChangeOptions, Operator, confir
 from orbitmq.cli.admin.framework.view import Pairs, Table, View
 from orbitmq.cli.admin.verbs.config import Settings
 
-controller_app = typer.Typer(help="Controllers: show, replicas, elect, config; no verb runs one.", no_args_is_help=True)
+controller_app = typer.Typer(
+    help="Controllers: show, replicas, elect, config; no verb runs one.", no_args_is_help=True
+)
 config_app = typer.Typer(help="Settings of a controller: get, set.", no_args_is_help=True)
 controller_app.add_typer(config_app, name="config")
 
