@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from orbitmq.controller import Controller, ControllerConfig
 from orbitmq.controller.machine.election import Report
 from orbitmq.controller.machine.events import apply
-from orbitmq.controller.machine.group import BrokerGroup
 from orbitmq.controller.machine.operations import (
     Application,
     Decision,
@@ -27,6 +26,7 @@ from support.nameserver_harness import Wire, as_text, run_here
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from orbitmq.controller.machine.group import BrokerGroup
     from orbitmq.remoting import Connection
 
 CLUSTER, GROUP = "DefaultCluster", "broker-a"
@@ -91,7 +91,7 @@ class QuietController:
         self.controller = Controller(self.config, disk=self.disk, clock=self.clock, run_blocking=run_here)
         self.wires = {broker_id: Wire() for broker_id in range(10)}
 
-    async def __aenter__(self) -> QuietController:
+    async def __aenter__(self) -> Self:
         await self.controller.start()
         return self
 
@@ -114,7 +114,7 @@ class QuietController:
         return Command.decode(response)
 
     async def heartbeat(self, broker_id: int, **fields: object) -> Command:
-        given = {"epoch": 0, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000, **fields}
+        given = {"epoch": 0, "maxOffset": 0, "heartbeatTimeoutMills": 10_000, **fields}
         return await self.ask(
             RequestCode.BROKER_HEARTBEAT,
             wire=self.wires[broker_id],

@@ -136,7 +136,7 @@ class ControllerConfig(AuthSettings):
                 f"there are {len(self.peers)} controllers, but controllerStoreType=file keeps the groups of one: "
                 "give etcd, or name one controller"
             )
-        if self.controller_store_type == ETCD:
+        if self.is_on_etcd:
             check_endpoints(self.etcd_endpoints)
             if bool(self.etcd_cert_file) != bool(self.etcd_key_file):
                 raise ConfigError("etcdCertFile and etcdKeyFile belong together: give both or none")
@@ -160,6 +160,15 @@ class ControllerConfig(AuthSettings):
                 return peer
         key = "jRaftServerId" if self.controller_type == JRAFT else "controllerDLegerSelfId"
         raise ConfigError(f"{key}={own_id}: one of {', '.join(peer.id for peer in peers)} is expected")
+
+    @property
+    def is_on_etcd(self) -> bool:
+        return self.controller_store_type == ETCD
+
+    @property
+    def etcd_urls(self) -> tuple[str, ...]:
+        """Endpoints of etcd. Raises ConfigError."""
+        return check_endpoints(self.etcd_endpoints)
 
     @property
     def group(self) -> str:

@@ -14,10 +14,11 @@ from orbitmq.controller.elections import Elections
 from orbitmq.controller.liveness import Liveness
 from orbitmq.controller.notifications import Notifications
 from orbitmq.controller.service import ControllerService
-from orbitmq.controller.storage.event_log import EventLog
+from orbitmq.controller.storage import storage_of
 from orbitmq.platform.clock import SYSTEM_CLOCK
 from orbitmq.platform.local_disk import LocalDisk
 from orbitmq.platform.memory_budget import budget_of
+from orbitmq.platform.settings import ConfigError
 from orbitmq.platform.threads import in_thread
 from orbitmq.remoting import Listener, RemotingServer
 
@@ -55,12 +56,9 @@ class Controller:
         disk = disk or LocalDisk()
         own = config.own_peer
         self._port = config.listen_port if own is None else own.port
-        self._own_log: EventLog | None = None
-        if storage is None:
-            storage = self._own_log = EventLog(disk, config.store_path, own.id if own else "n0", run_blocking)
-        self.storage = storage
+        self.storage = storage or storage_of(config, disk, clock, run_blocking, self._own_id)
         self.liveness = Liveness(config.max_brokers, self._now_ms())
-        self.service = ControllerService(storage, self.liveness, config, self._now_ms)
+        self.service = ControllerService(self.storage, self.liveness, config, self._now_ms)
         self.elections = Elections(self.service, config, self._now_ms)
         directory = os.path.join(config.store_path, "config")
         self.access = access or AccessControl(
@@ -88,6 +86,23 @@ class Controller:
         return self._server.ports[0]
 
     @property
+    def _own_id(self) -> str:
+        """Id among the controllers: of its entry, or the address that etcd shows the others."""
+        own = self.config.own_peer
+        if own is not None:
+            return own.id
+        if not self.config.is_on_etcd:
+            return "n0"
+        if self.config.controller_address:
+            return self.config.controller_address
+        if self._port == 0 or self.config.bind_address in {"0.0.0.0", "::", "[::]"}:  # noqa: S104 - compared
+            raise ConfigError(
+                "controllerStoreType=etcd: brokers and controllers need an address of this controller; give "
+                "controllerDLegerPeers and controllerDLegerSelfId, or controllerAddress"
+            )
+        return f"{self.config.bind_address}:{self._port}"
+
+    @property
     def address(self) -> str:
         """The address that brokers are given, after ``start``."""
         own = self.config.own_peer
@@ -102,18 +117,19 @@ class Controller:
         """Load the state and listen. Raises StoreError, RemotingError."""
         self.access.load()
         notifications = Notifications(self.access.signer, self.config.client_tls)
+        self.elections.start(notifications)
         try:
             await self._server.start()
-            if self._own_log is not None:
-                self._own_log.address = self.address
+            self.storage.address = self.address
+            self.storage.on_lead = self.elections.check_masters
             await self.storage.start()
         except BaseException:
+            await self.elections.stop()
             await notifications.close()
             await self._server.stop(0)
             raise
         self._notifications = notifications
         self.access.start()
-        self.elections.start(notifications)
 
     async def stop(self, grace: float = 5.0) -> None:
         """Stop listening, send deferred responses, and close all connections."""

@@ -49,7 +49,7 @@ class EventLog:
         self._id = controller_id
         self._run = run_blocking
         self.address = ""
-        """Set by the server when it knows its port."""
+        self.on_lead: Callable[[], None] | None = None
         self._groups: dict[str, BrokerGroup] = {}
         self._size = self._snapshot_size = self._sequence = 0
         self._waiting: list[tuple[Event, asyncio.Future[None]]] = []
@@ -82,6 +82,8 @@ class EventLog:
         except BaseException:
             await self.stop()
             raise
+        if self.on_lead is not None:
+            self.on_lead()
 
     async def stop(self) -> None:
         if self._writer is not None:

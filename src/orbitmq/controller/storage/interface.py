@@ -16,7 +16,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from orbitmq.controller.machine.events import Event
     from orbitmq.controller.machine.group import BrokerGroup
@@ -44,6 +44,11 @@ class Leadership:
 
 class GroupStorage(Protocol):
     """Storage of one controller."""
+
+    address: str
+    """Where brokers reach this controller; set by the server when it knows its port."""
+    on_lead: Callable[[], None] | None
+    """Called when this controller begins to lead."""
 
     @property
     def groups(self) -> Mapping[str, BrokerGroup]: ...
