@@ -74,7 +74,7 @@ SERVERS = {
 }
 """Verbs that run a server, with their one-line help. They parse their own arguments, without Typer.
 
-``nameserver``, ``broker`` and ``controller`` are nouns of operators as well: ``orbitmq broker status`` runs no broker.
+``nameserver``, ``broker`` and ``controller`` are nouns of operators too: ``orbitmq broker status`` runs no broker.
 """
 
 UNPARSED = {"mqadmin": "Apache RocketMQ's mqadmin: its commands, options and output."}

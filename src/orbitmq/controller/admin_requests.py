@@ -108,10 +108,10 @@ class AdminRequests:
         )
 
     def _identity(self, group: BrokerGroup, broker_id: int) -> ReplicaIdentity:
-        heartbeat = self._service.replicas(group).heartbeat(broker_id)
-        identity = ReplicaIdentity(
-            group.name, broker_id, group.replicas[broker_id].address, alive=heartbeat is not None
-        )
+        replicas = self._service.replicas(group)
+        heartbeat = replicas.last_heartbeat(broker_id)
+        is_alive = replicas.report(broker_id) is not None
+        identity = ReplicaIdentity(group.name, broker_id, group.replicas[broker_id].address, alive=is_alive)
         if heartbeat is not None:
             identity.epoch = heartbeat.report.epoch
             identity.max_offset = heartbeat.report.max_offset

@@ -52,8 +52,8 @@ class Liveness:
         self._max_brokers = max_brokers
         self._started_ms = self._scanned_ms = now_ms
         self._members: dict[Member, Heartbeat] = {}
-        self._lost: dict[Member, None] = {}
-        """Members that were alive and stopped, oldest first."""
+        self._lost: dict[Member, Heartbeat] = {}
+        """Last heartbeats of members that were alive and stopped, oldest first."""
         self._connections: dict[Hashable, set[Member]] = {}
 
     def __len__(self) -> int:
@@ -74,6 +74,10 @@ class Liveness:
     def of(self, member: Member) -> Heartbeat | None:
         """The last heartbeat of a broker that is alive."""
         return self._members.get(member)
+
+    def last_of(self, member: Member) -> Heartbeat | None:
+        """The last heartbeat of a broker, dead or alive."""
+        return self._members.get(member) or self._lost.get(member)
 
     def is_gone(self, member: Member, now_ms: int) -> bool:
         """True for a broker that stopped, or that was not heard of in the first timeout."""
@@ -108,7 +112,7 @@ class Liveness:
     def _remove(self, member: Member) -> Heartbeat:
         heartbeat = self._members.pop(member)
         self._disconnect(member, heartbeat)
-        self._lost[member] = None
+        self._lost[member] = heartbeat
         if len(self._lost) > self._max_brokers:
             del self._lost[next(iter(self._lost))]
         return heartbeat
@@ -136,5 +140,10 @@ class GroupLiveness:
     def is_gone(self, broker_id: int) -> bool:
         return self.liveness.is_gone(Member(self.cluster, self.name, broker_id), self.now_ms)
 
+    def last_heartbeat(self, broker_id: int) -> Heartbeat | None:
+        """The last heartbeat of a replica, dead or alive."""
+        return self.liveness.last_of(Member(self.cluster, self.name, broker_id))
+
     def heartbeat(self, broker_id: int) -> Heartbeat | None:
+        """The last heartbeat of a replica that is alive."""
         return self.liveness.of(Member(self.cluster, self.name, broker_id))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orbitmq import Message, Producer, SendStatus
-from orbitmq.admin import SyncAdminClient
+from orbitmq.admin import SyncAdminClient, UnreachableError
 from peers.admin import AdminRunner
 from peers.apache import ApacheBroker, ApacheNameServer, free_broker_port
 from peers.ports import free_port
@@ -42,6 +42,7 @@ class Cluster:
         self.brokers: dict[int, ApacheBroker] = {}
         self._server: PeerProcess | None = None
         self.admin = SyncAdminClient(nameserver)
+        self.admin.start()
 
     def start_controller(self) -> None:
         folder = self.home / "controller"

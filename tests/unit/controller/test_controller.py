@@ -148,7 +148,7 @@ async def test_tools_see_the_replicas_and_what_they_reported() -> None:
         (found,) = BrokerReplicasInfo.decode(answer.body or b"").replicas_info_table.values()
         assert (found.master_broker_id, found.master_epoch, found.sync_state_set_epoch) == (None, 2, 1)
         (one,), (two,) = found.in_sync_replicas, found.not_in_sync_replicas
-        assert (one.broker_id, one.alive, one.max_offset) == (1, False, None)
+        assert (one.broker_id, one.alive, one.max_offset) == (1, False, 0)
         assert (two.broker_id, two.alive, two.max_offset, two.confirm_offset) == (2, True, 77, 70)
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import TYPE_CHECKING
 
 from orbitmq.admin.changes import Change, differences
 from orbitmq.admin.cluster.brokers import parse_settings, settings_text
+from orbitmq.admin.cluster.failover import failover_report
+from orbitmq.admin.errors import AdminError, NotFoundError, RefusedError
 from orbitmq.admin.session import decode
-from orbitmq.protocol.bodies import BrokerReplicasInfo
+from orbitmq.protocol.bodies import BrokerReplicasInfo, EpochEntryCache
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.fastjson import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from orbitmq.admin.cluster.failover import FailoverReport
     from orbitmq.admin.session import AdminSession
 
 
@@ -66,6 +70,33 @@ class Controllers:
         body = dumps(list(broker_names))
         answer = await self._session.call(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=body)
         return decode(BrokerReplicasInfo, answer, leader)
+
+    async def explain(self, address: str, broker_name: str) -> FailoverReport:
+        """The reason why a broker name has a master or none, and safe steps. Raises AdminError."""
+        leader = await self._leader(address)
+        info = (await self.replicas(leader, [broker_name])).replicas_info_table.get(broker_name)
+        if info is None:
+            raise NotFoundError("broker group", broker_name, f"controller {leader} does not know it")
+        try:
+            unclean = (await self.settings(leader)).get("enableElectUncleanMaster") == "true"
+        except RefusedError:
+            unclean = None
+        unknown = [
+            one
+            for one in (*info.in_sync_replicas, *info.not_in_sync_replicas)
+            if one.alive and one.max_offset is None
+        ]
+        logs = await asyncio.gather(*(self._log_of(one.broker_address or "") for one in unknown))
+        found = {one.broker_id or 0: log for one, log in zip(unknown, logs, strict=True) if log is not None}
+        return failover_report(broker_name, info, found, unclean=unclean)
+
+    async def _log_of(self, address: str) -> EpochEntryCache | None:
+        """The end of a replica's log, which Apache's controller does not report."""
+        try:
+            answer = await self._session.call(address, RequestCode.GET_BROKER_EPOCH_CACHE)
+            return decode(EpochEntryCache, answer, address)
+        except AdminError:
+            return None
 
     async def elect_master(self, address: str, cluster: str, broker_name: str, broker_id: int) -> ElectedMaster:
         """Make a broker the master of its name. Raises RefusedError if it is not in sync."""

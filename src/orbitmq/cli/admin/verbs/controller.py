@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from orbitmq.cli.admin.framework.operator import ChangeOptions, Operator, confirm, settings_of, verb
+from orbitmq.cli.admin.framework.operator import FAILED, ChangeOptions, Operator, confirm, settings_of, verb
 from orbitmq.cli.admin.framework.view import Pairs, Table, View
 from orbitmq.cli.admin.verbs.config import Settings
 
 controller_app = typer.Typer(
-    help="Controllers: show, replicas, elect, config; no verb runs one.", no_args_is_help=True
+    help="Controllers: show, replicas, why, elect, config; no verb runs one.", no_args_is_help=True
 )
 config_app = typer.Typer(help="Settings of a controller: get, set.", no_args_is_help=True)
 controller_app.add_typer(config_app, name="config")
@@ -50,6 +50,35 @@ async def replicas(
                 for one in members
             ]
     return View.of(Table("broker id> address master inSync alive epoch>", rows, "the controller knows no replicas"))
+
+
+@verb(controller_app, "why")
+async def why(
+    operator: Operator,
+    address: Address,
+    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Broker name.")],
+) -> View:
+    """Explain why a broker name has a master or none, and what is safe to do.
+
+    Exit code 1 without a master.
+    """
+    found = await operator.admin.controllers.explain(address, broker)
+    about = Pairs(
+        {
+            "broker": found.broker_name,
+            "master": found.master,
+            "masterEpoch": found.master_epoch,
+            "syncStateSetEpoch": found.sync_state_set_epoch,
+            "why": found.reason,
+        }
+    )
+    rows = [
+        (one.id, one.address, one.in_sync, one.alive, one.epoch, one.max_offset, one.missing, one.effect)
+        for one in found.replicas
+    ]
+    replicas_table = Table("id> address inSync alive epoch> maxOffset> missing> ifElected", rows)
+    steps = Table("step> what", list(enumerate(found.advice, 1)))
+    return View({"": about, "replicas": replicas_table, "toDo": steps}, exit_code=0 if found.has_master else FAILED)
 
 
 @verb(controller_app, "elect")
