@@ -63,7 +63,7 @@ class Cluster:
     def _leads(self) -> bool:
         try:
             return self.admin.controllers.metadata(self.controller).is_leader
-        except Exception:
+        except UnreachableError:
             return False
 
     def start(self, number: int) -> None:
