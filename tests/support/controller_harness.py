@@ -99,7 +99,7 @@ class QuietController:
         await self.controller.stop(0)
 
     async def ask(
-        self, code: int, body: bytes | None = None, wire: Wire | None = None, **fields: object
+        self, code: int, body: bytes | None = None, wire: Wire | None = None, /, **fields: object
     ) -> Command:
         """The response to a request."""
         wire = wire or self.wires[0]
@@ -117,7 +117,8 @@ class QuietController:
         given = {"epoch": 0, "maxOffset": 0, "heartbeatTimeoutMills": 10_000, **fields}
         return await self.ask(
             RequestCode.BROKER_HEARTBEAT,
-            wire=self.wires[broker_id],
+            None,
+            self.wires[broker_id],
             clusterName=CLUSTER,
             brokerName=GROUP,
             brokerId=broker_id,

@@ -61,6 +61,7 @@ class Controller:
         self.service = ControllerService(self.storage, self.liveness, config, self._now_ms)
         self.elections = Elections(self.service, config, self._now_ms)
         directory = os.path.join(config.store_path, "config")
+        self._owns_access = access is None
         self.access = access or AccessControl(
             config, Place(disk, directory, run_blocking, clock.now_ms), home=config.rocketmq_home
         )
@@ -115,7 +116,8 @@ class Controller:
 
     async def start(self) -> None:
         """Load the state and listen. Raises StoreError, RemotingError."""
-        self.access.load()
+        if self._owns_access:
+            self.access.load()
         notifications = Notifications(self.access.signer, self.config.client_tls)
         self.elections.start(notifications)
         try:
@@ -129,7 +131,8 @@ class Controller:
             await self._server.stop(0)
             raise
         self._notifications = notifications
-        self.access.start()
+        if self._owns_access:
+            self.access.start()
 
     async def stop(self, grace: float = 5.0) -> None:
         """Stop listening, send deferred responses, and close all connections."""
@@ -139,7 +142,8 @@ class Controller:
         notifications, self._notifications = self._notifications, None
         if notifications is not None:
             await notifications.close()
-        await self.access.stop()
+        if self._owns_access:
+            await self.access.stop()
 
     def connection_closed(self, connection: Connection, _: Exception | None = None) -> None:
         """The brokers of a closed connection are dead; another master is elected where one of them was master."""

@@ -43,8 +43,8 @@ RANGES: dict[str, Range] = {
 }
 """Valid ranges: a name server works with every value in them."""
 
-FIXED = ("bindAddress", "listenPort")
-"""Settings that cannot change at run time: whether the address is usable depends on the machine."""
+FIXED = ("bindAddress", "listenPort", "enableControllerInNamesrv")
+"""Settings that cannot change at run time: an address depends on the machine, and a controller is started."""
 
 
 def _below_home(*parts: str) -> str:
@@ -80,6 +80,8 @@ class NameServerConfig(AuthSettings):
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = 45
     delete_topic_with_broker_registration: bool = False
+    enable_controller_in_namesrv: bool = False
+    """Run a controller in this process, with the controller's keys of the same file."""
 
     # Limits, which RocketMQ does not have. They are listed only if they differ from the default.
     max_brokers: int = setting(10_000, optional=True)
@@ -92,7 +94,6 @@ class NameServerConfig(AuthSettings):
     # features that this name server does not have.
     product_env_name: str = "center"
     cluster_test: bool = False
-    enable_controller_in_namesrv: bool = False
     client_request_thread_pool_nums: int = 8
     client_request_thread_pool_queue_capacity: int = 50_000
     default_thread_pool_nums: int = 16
@@ -120,10 +121,6 @@ class NameServerConfig(AuthSettings):
         self.check_auth()
         if not self.bind_address:
             raise ConfigError("bindAddress must not be empty")
-        if self.enable_controller_in_namesrv:
-            raise ConfigError(
-                "enableControllerInNamesrv=true: the controller, which elects masters, is not built; give false"
-            )
         for key, path in (("kvConfigPath", self.kv_config_path), ("configStorePath", self.config_store_path)):
             if not os.path.basename(path):
                 raise ConfigError(f"{key} must name a file")

@@ -12,6 +12,7 @@ from orbitmq.auth.requirements import Environment
 from orbitmq.nameserver.broker_expiry import BrokerExpiry
 from orbitmq.nameserver.broker_requests import BrokerRequests
 from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.config_file import controller_config
 from orbitmq.nameserver.config_requests import ConfigRequests
 from orbitmq.nameserver.kv_config import KvConfig
 from orbitmq.nameserver.notifications import Notifications
@@ -27,6 +28,7 @@ from orbitmq.remoting import Listener, RemotingServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from orbitmq.controller import Controller, ControllerConfig
     from orbitmq.nameserver.brokers import MinBrokerIdChange
     from orbitmq.nameserver.limits import NameServerLimits
     from orbitmq.platform.disk import Disk
@@ -51,8 +53,11 @@ class NameServer:
         run_blocking: RunBlocking = in_thread,
         memory: MemoryBudget | None = None,
         access: AccessControl | None = None,
+        controller: ControllerConfig | None = None,
     ) -> None:
-        """``memory`` is a budget shared with other servers, instead of the one of the settings.
+        """``controller`` are the settings of the controller that ``enableControllerInNamesrv`` runs here.
+
+        ``memory`` is a budget shared with other servers, instead of the one of the settings.
 
         ``access`` is shared with a broker of this process, which then knows the same users.
 
@@ -91,6 +96,19 @@ class NameServer:
             on_close=self.connection_closed,
         )
         self.expiry = BrokerExpiry(self.table, config, self._now_ms, self._notify)
+        self.controller: Controller | None = None
+        if config.enable_controller_in_namesrv:
+            # Most name servers have none, and start faster without its code.
+            from orbitmq.controller import Controller  # noqa: PLC0415
+
+            self.controller = Controller(
+                controller or controller_config(disk, {}, config),
+                disk=disk,
+                tls=tls,
+                run_blocking=run_blocking,
+                memory=self.memory,
+                access=self.access,
+            )
 
     @property
     def port(self) -> int:
@@ -110,6 +128,13 @@ class NameServer:
         except BaseException:
             await self._notifications.close()
             raise
+        if self.controller is not None:
+            try:
+                await self.controller.start()
+            except BaseException:
+                await self._notifications.close()
+                await self._server.stop(0)
+                raise
         self.access.start()
         self.expiry.start()
 
@@ -119,6 +144,8 @@ class NameServer:
         notifications, self._notifications = self._notifications, None
         if notifications is not None:
             await notifications.close()
+        if self.controller is not None:
+            await self.controller.stop(grace)
         await self._server.stop(grace)
         await self.access.stop()
         await self._kv_config.stop()

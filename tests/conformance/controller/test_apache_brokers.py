@@ -62,7 +62,7 @@ class Cluster:
 
     def _leads(self) -> bool:
         try:
-            return self.admin.controllers.metadata(self.controller).is_leader
+            return bool(self.admin.controllers.metadata(self.controller).is_leader)
         except UnreachableError:
             return False
 
@@ -70,6 +70,7 @@ class Cluster:
         conf = {
             "brokerName": GROUP,
             "listenPort": str(self.ports[number]),
+            "autoCreateTopicEnable": "true",
             "enableControllerMode": "true",
             "controllerAddr": self.controller,
             "allAckInSyncStateSet": "true",
@@ -85,7 +86,8 @@ class Cluster:
         )
 
     def info(self) -> ReplicasInfo:
-        return self.admin.controllers.replicas(self.controller, [GROUP]).replicas_info_table[GROUP]
+        found: ReplicasInfo = self.admin.controllers.replicas(self.controller, [GROUP]).replicas_info_table[GROUP]
+        return found
 
     def address(self, number: int) -> str:
         return f"127.0.0.1:{self.ports[number]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -138,7 +138,11 @@ async def test_without_etcd_the_leader_steps_down_within_its_lease_and_comes_bac
 
 
 async def test_controllers_that_do_not_lead_name_the_one_that_does(etcd: EtcdCluster) -> None:
-    settings = {"controller_store_type": "etcd", "etcd_endpoints": ",".join(etcd.urls), "etcd_key_prefix": "/t5"}
+    settings: dict[str, Any] = {
+        "controller_store_type": "etcd",
+        "etcd_endpoints": ",".join(etcd.urls),
+        "etcd_key_prefix": "/t5",
+    }
     leader = QuietController(**settings, controller_address="127.0.0.1:1001")
     follower = QuietController(**settings, controller_address="127.0.0.1:1002")
     async with leader, follower:

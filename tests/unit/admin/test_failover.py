@@ -53,7 +53,7 @@ def test_a_dead_master_with_a_deputy_is_replaced_without_loss() -> None:
 
 def test_without_a_replica_in_sync_the_loss_of_each_step_is_named() -> None:
     found = report(None, [replica(1, 100, alive=False)], [replica(2, 40)])
-    assert found.reason.startswith("there is no master since epoch 3 began, and no replica in sync is alive")
+    assert found.reason.startswith("the group has had no master since epoch 3 began, and no replica in sync")
     assert found.advice[0] == "start replica 1 (h1:1): it has everything, and becomes master without loss"
     assert "enableElectUncleanMaster=true" in found.advice[1]
     assert "LOSES at least 60 bytes" in found.advice[1]

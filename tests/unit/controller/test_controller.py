@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from orbitmq.protocol.bodies import BrokerReplicasInfo, ElectMasterResponseBody, SyncStateSet
@@ -153,7 +155,7 @@ async def test_tools_see_the_replicas_and_what_they_reported() -> None:
 
 
 async def test_the_metadata_name_the_leader() -> None:
-    peers = {"controller_d_leger_group": "g", "controller_d_leger_peers": "n0-127.0.0.1:0"}
+    peers: dict[str, Any] = {"controller_d_leger_group": "g", "controller_d_leger_peers": "n0-127.0.0.1:0"}
     async with QuietController(**peers, controller_d_leger_self_id="n0") as server:
         found = (await server.ask(R.CONTROLLER_GET_METADATA_INFO)).ext_fields
         own = f"127.0.0.1:{server.controller.port}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.nameserver import NameServer, NameServerConfig, NameServerLimits, load_config
-from orbitmq.nameserver.config_file import store_config
+from orbitmq.nameserver.config_file import controller_config, store_config
 from orbitmq.nameserver.kv_config import KvConfig
 from orbitmq.platform.settings import ConfigError, from_settings, parse_conf
 from orbitmq.protocol.bodies import KVTable
@@ -221,7 +221,6 @@ async def test_a_setting_that_is_not_done_is_warned_of(caplog: pytest.LogCapture
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("enableControllerInNamesrv=true", "enableControllerInNamesrv=true: the controller, which elects masters"),
         ("tls.server.mode=enforcing", "tls.server.mode=enforcing needs a certificate"),
         ("bindAddress=", "bindAddress must not be empty"),
         ("waitSecondsForService=-1", "waitSecondsForService=-1: a number from 0 to 2147483647 is expected"),
@@ -240,3 +239,40 @@ def test_a_setting_that_promises_what_is_not_done_is_refused_at_the_start_and_at
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert line.partition("=")[0] in (answer.remark or "")
     assert server.config.as_properties() == before
+
+
+async def test_a_controller_runs_in_the_same_process_with_the_keys_of_the_same_file() -> None:
+    disk = MemoryDisk()
+    disk.write(
+        "/ns/c.conf",
+        b"enableControllerInNamesrv=true\nlistenPort=0\nbindAddress=127.0.0.1\nkvConfigPath=/ns/kvConfig.json\n"
+        b"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-127.0.0.1:0\ncontrollerDLegerSelfId=n0\n"
+        b"controllerStorePath=/ns/controller\nadminNetworks=10.0.0.0/8\n",
+    )
+    config, _ = load_config(disk, "/ns/c.conf")
+    texts = parse_conf(disk.read("/ns/c.conf").decode())
+    server = NameServer(config, disk=disk, controller=controller_config(disk, texts, config), run_blocking=run_here)
+    await server.start()
+    try:
+        controller = server.controller
+        assert controller is not None
+        assert controller.port != server.port
+        assert (controller.config.group, controller.config.admin_networks) == ("g", "10.0.0.0/8")
+        assert controller.storage.leadership().is_leader
+        assert disk.stat("/ns/controller/events.log") is not None
+        # A setting of the name server that changes leaves those of the controller in the file.
+        store_config(disk, config.changed({"enableTopicList": "false"}))
+        assert parse_conf(disk.read("/ns/c.conf").decode())["controllerDLegerGroup"] == "g"
+    finally:
+        await server.stop(grace=0)
+    with pytest.raises(ConfigError, match="enableControllerInNamesrv"):
+        config.changed({"enableControllerInNamesrv": "false"})
+
+
+def test_settings_of_the_controller_that_changed_at_run_time_count_at_the_next_start() -> None:
+    disk = MemoryDisk()
+    config = NameServerConfig(enable_controller_in_namesrv=True, config_store_path="/ns/c.conf")
+    disk.write("/ns/c.conf.controller", b"enableElectUncleanMaster=true\nlistenPort=1\n")
+    made = controller_config(disk, {"electMasterMaxRetryCount": "7"}, config)
+    assert (made.enable_elect_unclean_master, made.elect_master_max_retry_count) == (True, 7)
+    assert (made.listen_port, made.config_store_path) == (19876, "/ns/c.conf.controller")

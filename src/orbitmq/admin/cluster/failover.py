@@ -131,7 +131,7 @@ def _explained(
             ["wait until one of its brokers has registered: brokers request the election themselves"],
         )
     else:
-        lost = f"there is no master since epoch {info.master_epoch} began"
+        lost = f"the group has had no master since epoch {info.master_epoch} began"
     if candidates:
         best = max(candidates, key=lambda one: (one.position or (0, 0), -one.id))
         return (
@@ -152,7 +152,7 @@ def _with_master(replicas: tuple[ReplicaState, ...], master: ReplicaState) -> tu
         return f"{text}; if it dies, a replica in sync takes over: {ready}", []
     lacking = [one for one in replicas if one.id != master.id]
     if not lacking:
-        return f"{text}, and is the only replica: if it dies, there is no master until it returns", [
+        return f"{text}, and is the only replica: if it dies, the group has none until it returns", [
             "start a second broker of this name with enableControllerMode=true"
         ]
     advice = [f"start replica {one.id} ({one.address}): it is dead" for one in lacking if not one.alive]
@@ -161,7 +161,7 @@ def _with_master(replicas: tuple[ReplicaState, ...], master: ReplicaState) -> tu
         for one in lacking
         if one.alive
     ]
-    return f"{text}, and no other replica is in sync: if it dies, there is no master until it returns", advice
+    return f"{text}, and no other replica is in sync: if it dies, the group has none until it returns", advice
 
 
 def _without_candidate(name: str, lost: str, replicas: tuple[ReplicaState, ...]) -> tuple[str, list[str]]:

@@ -237,4 +237,4 @@ def _json(found: KeyValue) -> object:
     try:
         return orjson.loads(found.value)
     except ValueError as error:
-        raise StoreDamagedError(f"etcd key {found.key!r} is no JSON; restore it from a backup") from error
+        raise StoreDamagedError(f"etcd key {found.key!r} has no JSON; restore it from a backup") from error

@@ -288,9 +288,9 @@ def _checked(status: int, body: bytes) -> dict[str, Any]:
         # A stream, of which the first message counts: the gateway ends it after one.
         answer = orjson.loads(body.partition(b"\n")[0])
     except ValueError:
-        raise EtcdError(f"status {status}, which is no answer of etcd") from None
+        raise EtcdError(f"status {status}: not an answer of etcd") from None
     if not isinstance(answer, dict):
-        raise EtcdError(f"status {status}, which is no answer of etcd")
+        raise EtcdError(f"status {status}: not an answer of etcd")
     if status != 200 or "error" in answer:
         error = answer.get("error", answer)
         text = error.get("message", error) if isinstance(error, dict) else answer.get("message", error)
