@@ -15,7 +15,7 @@ import typer
 
 from orbitmq.cli import VERBS, app_with
 from orbitmq.cli.app import SERVERS, is_operated
-from orbitmq.cli.server import broker, nameserver, serve
+from orbitmq.cli.server import broker, controller, nameserver, serve
 from support.paths import PROJECT
 
 if TYPE_CHECKING:
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHELLS = frozenset({"sh", "bash", "console", ""})
 _OPERATORS = frozenset({"|", "||", "&&", ";", "&", ">", "<", ">>"})
-_PARSERS = {"serve": serve.parser, "broker": broker.parser, "nameserver": nameserver.parser}
+_PARSERS = {
+    "serve": serve.parser,
+    "broker": broker.parser,
+    "nameserver": nameserver.parser,
+    "controller": controller.parser,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orbitmq.cli.server import broker, nameserver, proxy, serve
+from orbitmq.cli.server import broker, controller, nameserver, proxy, serve
 from orbitmq.cli.server.listen_address import is_loopback, reachable_from
 from orbitmq.cli.server.log_setup import LogFormat
 from support.cli.command import run
@@ -15,7 +15,13 @@ from support.cli.command import run
 if TYPE_CHECKING:
     from orbitmq.cli.server.arguments import ServerParser
 
-PARSERS = {"broker": broker.parser, "nameserver": nameserver.parser, "proxy": proxy.parser, "serve": serve.parser}
+PARSERS = {
+    "broker": broker.parser,
+    "controller": controller.parser,
+    "nameserver": nameserver.parser,
+    "proxy": proxy.parser,
+    "serve": serve.parser,
+}
 
 
 def parsed(parser: ServerParser, *words: str) -> dict[str, object]:
