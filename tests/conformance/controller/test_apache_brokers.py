@@ -16,6 +16,7 @@ from orbitmq import Message, Producer, SendStatus
 from orbitmq.admin import SyncAdminClient, UnreachableError
 from peers.admin import AdminRunner
 from peers.apache import ApacheBroker, ApacheNameServer, free_broker_port
+from peers.frames import GET_BROKER_CLUSTER_INFO, ask
 from peers.ports import free_port
 from peers.process import PeerProcess
 
@@ -123,6 +124,12 @@ def in_sync(info: ReplicasInfo) -> set[int | None]:
     return {one.broker_id for one in info.in_sync_replicas}
 
 
+def is_routed(cluster: Cluster, number: int) -> bool:
+    """True if the name server knows a broker as master: it registers after the controller has elected it."""
+    found = ask(cluster.nameserver, GET_BROKER_CLUSTER_INFO).body
+    return f'0:"{cluster.address(number)}"'.encode() in found.replace(b'"0":', b"0:")
+
+
 def send(cluster: Cluster, count: int) -> None:
     with Producer(cluster.nameserver, group="p", send_msg_timeout=20_000) as producer:
         for number in range(count):
@@ -143,6 +150,7 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_slave(cluster: Cluster)
     until(lambda: cluster.info().master_broker_id == 2)
     after = cluster.info()
     assert (after.master_address, after.master_epoch, in_sync(after)) == (cluster.address(2), 2, {2})
+    until(lambda: is_routed(cluster, 2))
     send(cluster, 10)
     assert stored(cluster) == 60
     cluster.start(1)
@@ -172,7 +180,7 @@ def test_apaches_mqadmin_shows_and_elects(cluster: Cluster) -> None:
         names = ("-bn", GROUP, "-c", "DefaultCluster")
         elected = admin.run("electMaster", "-a", cluster.controller, "-b", "1", *names)
         assert f"#BrokerMasterAddr\t{cluster.address(1)}" in elected
-        until(lambda: in_sync(cluster.info()) == {1, 2})
+        until(lambda: in_sync(cluster.info()) == {1, 2} and is_routed(cluster, 1))
         send(cluster, 10)
         refused = admin.run("cleanBrokerMetadata", "-a", cluster.controller, *names)
         assert "2009" in refused
