@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.auth.changeable import check_changeable
 from orbitmq.controller.answers import answer_of, leader_error
-from orbitmq.controller.config import ControllerConfig
+from orbitmq.controller.config import JRAFT, ControllerConfig
 from orbitmq.controller.config_file import check_start, store_config
 from orbitmq.controller.machine.operations import Cleaning
 from orbitmq.platform.errors import DiskFaultError
@@ -23,10 +23,11 @@ from orbitmq.protocol.remarks import hide_paths
 from orbitmq.remoting.processor import RequestRefusedError, fields_of, handler_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from orbitmq.controller.machine.group import BrokerGroup
     from orbitmq.controller.service import ControllerService
+    from orbitmq.controller.storage.interface import Leadership
     from orbitmq.platform.disk import Disk
     from orbitmq.platform.threads import RunBlocking
     from orbitmq.protocol.command.command import Command
@@ -79,11 +80,23 @@ class AdminRequests:
             "controllerLeaderId": found.leader_id,
             "controllerLeaderAddress": reachable(found.leader_address),
             "isLeader": found.is_leader,
-            "peers": "".join(f"{name}:{reachable(address)};" for name, address in found.peers),
+            "peers": "".join(self._peers_of(found, reachable)),
         }
         return request.response(
             ResponseCode.SUCCESS, ext_fields=encode_fields(values, RESPONSE_FIELDS[request.code])
         )
+
+    def _peers_of(self, found: Leadership, reachable: Callable[[str], str]) -> Iterator[str]:
+        """The controllers as RocketMQ's kinds of controller write them: ``n0:host:port;``, or ``host:port;``."""
+        named = self._config.peers
+        # A single peer of the settings may have port 0.
+        peers = ((peer.id, peer.address) for peer in named) if len(named) > 1 else found.peers
+        for name, address in peers:
+            yield (
+                f"{reachable(address)};"
+                if self._config.controller_type == JRAFT
+                else f"{name}:{reachable(address)};"
+            )
 
     def sync_state_data(self, request: Command, _: Connection) -> Command:
         """Answer GET_SYNC_STATE_DATA (1006) for a list of broker names; unknown ones are left out."""

@@ -8,6 +8,7 @@ noticing cannot change anything; and it stops to answer before its lease can hav
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,8 @@ class EtcdStorage:
         self._known = Leadership(is_leader=False, leader_id="", leader_address="", peers=())
         self._task: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
+        self._doubted = asyncio.Event()
+        """Set when a term ended within its lease: a new session is due at once."""
 
     @property
     def groups(self) -> Mapping[str, BrokerGroup]:
@@ -143,7 +146,10 @@ class EtcdStorage:
                 log.error("etcd: unusable answer: %r", error)
             self._step_down("the lease is lost")
             await self._end_lease()
-            await asyncio.sleep(self._pause)
+            if self._doubted.is_set():
+                self._doubted.clear()
+            else:
+                await asyncio.sleep(self._pause)
 
     async def _end_lease(self) -> None:
         """End the lease and the leader key with it, so that no controller has to wait for its expiry."""
@@ -166,7 +172,9 @@ class EtcdStorage:
                 if not await self._look():
                     return
                 self._looked.set()
-                await asyncio.sleep(self._pause)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._doubted.wait(), self._pause)
+                    return
                 await self._renew()
             except EtcdError as error:
                 log.warning("etcd: request failed, will retry: %s", error)
@@ -226,6 +234,7 @@ class EtcdStorage:
     def _end_term(self, term: int, why: str) -> None:
         if self._term == term:
             self._step_down(why)
+            self._doubted.set()
 
     def _step_down(self, why: str) -> None:
         if self._term is not None:
