@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from peers.frames import GET_BROKER_CLUSTER_INFO, GET_BROKER_CONFIG, ask
+from peers.frames import GET_BROKER_CLUSTER_INFO, GET_BROKER_CONFIG, GET_METADATA_INFO, ask
 from peers.jdk import Jars, tool
 from peers.ports import free_port, is_listening
 from peers.process import PeerProcess, run
@@ -159,6 +159,37 @@ class ApacheNameServer(_ApacheServer):
             address=f"127.0.0.1:{port}",
         )
         self._process.wait_until(lambda: is_listening(self.address), what="listening", seconds=_START_SECONDS)
+
+
+class ApacheController(_ApacheServer):
+    """One controller of DLedger type, leading itself, on a free port; ready when it leads."""
+
+    def __init__(self, home: Path) -> None:
+        port = free_port()
+        settings = {
+            "controllerType": "DLedger",
+            "controllerDLegerGroup": "group1",
+            "controllerDLegerPeers": f"n0-127.0.0.1:{port}",
+            "controllerDLegerSelfId": "n0",
+            "controllerStorePath": str(home / "controller"),
+            "mappedFileSize": str(1 << 20),
+        }
+        super().__init__(
+            "Apache controller",
+            "org.apache.rocketmq.controller.ControllerStartup",
+            (),
+            settings,
+            home=home,
+            address=f"127.0.0.1:{port}",
+        )
+        self._process.wait_until(self._leads, what="leading", seconds=_START_SECONDS)
+
+    def _leads(self) -> bool:
+        try:
+            answer = ask(self.address, GET_METADATA_INFO)
+        except OSError:
+            return False
+        return answer.code == 0 and answer.fields.get("isLeader") == "true"
 
 
 class ApacheBroker(_ApacheServer):

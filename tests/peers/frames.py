@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 GET_BROKER_CONFIG = 26
 GET_BROKER_CLUSTER_INFO = 106
+GET_METADATA_INFO = 1005
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

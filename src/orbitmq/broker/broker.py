@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq import native
 from orbitmq.broker.auth_hook import access_of, environment_of
+from orbitmq.broker.autoswitch.parts import begin_term, replication_of, role_of, slave_of
 from orbitmq.broker.clients.admin import ConnectionRequests
 from orbitmq.broker.clients.callbacks import RelayRequests
 from orbitmq.broker.clients.consumer_filters import ConsumerFilters
@@ -38,11 +39,7 @@ from orbitmq.broker.fast_path.dispatcher import FastPath
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.fast_path.pull import PullFastPath
 from orbitmq.broker.ha.handshake import MasterGate
-from orbitmq.broker.ha.master import ReplicationMaster
-from orbitmq.broker.ha.master_check import MasterCheck
 from orbitmq.broker.ha.peers import admission
-from orbitmq.broker.ha.role import ReplicaRole
-from orbitmq.broker.ha.slave import ReplicationSlave
 from orbitmq.broker.ha.slave_refusals import guarded
 from orbitmq.broker.ha.status import HaStatusRequests
 from orbitmq.broker.metadata.attributes import BATCH_QUEUES, QUEUE_TYPE
@@ -88,7 +85,7 @@ from orbitmq.filter import prepare
 from orbitmq.platform.memory_budget import budget_of
 from orbitmq.platform.threads import in_thread
 from orbitmq.protocol.broker_events import EventKind
-from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.hosts import host_bytes
 from orbitmq.protocol.message.message_id import UniqueIdFactory
@@ -106,7 +103,9 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from orbitmq.auth.access import AccessControl
+    from orbitmq.broker.autoswitch.term import Replica
     from orbitmq.broker.config.loader import BrokerSettings
+    from orbitmq.broker.ha.slave import ReplicationSlave
     from orbitmq.platform.disk import Disk
     from orbitmq.platform.memory_budget import MemoryBudget
     from orbitmq.remoting import Connection, Handler, RemotingClient, ServerTls
@@ -150,12 +149,15 @@ class Broker:
         memory: MemoryBudget | None = None,
         random_source: random.Random | None = None,
         access: AccessControl | None = None,
+        replica: Replica | None = None,
     ) -> None:
         """``memory`` is a budget shared with other servers; without it, the one of its settings.
 
-        ``access`` is shared with a name server of this process, which then knows the same users.
+        ``access`` is shared with a name server of this process, which then knows the same users. ``replica``: the
+        part that a controller gave this broker, in controller mode.
         """
         self.settings = settings
+        self.replica = replica
         self.memory = memory or budget_of(settings.broker.remoting_memory_budget)
         self.disk = disk or LocalDisk()
         self.clock = clock or SystemClock()
@@ -223,9 +225,10 @@ class Broker:
             self.slave_sync.start()
             self.acting.start()
             self.escape.start()
-        elif self.cluster_copy.is_wanted:
+        elif self.cluster_copy.is_wanted and not self.role.is_slave:
             await self.cluster_copy.copy()
-        self.registration.start()
+        if not self.role.is_isolated:
+            self.registration.start()
         self.access.start()
         for seconds, job in (
             (config.flush_consumer_offset_interval / 1000, self.offset_persistence.persist),
@@ -246,6 +249,7 @@ class Broker:
         config, store = self.settings.broker, self.settings.store
         if self.slave is not None:
             self.slave.start()
+        if self.role.is_slave:
             return
         try:
             await self.replication.start(config.bind_address, store.ha_listen_port)
@@ -304,13 +308,19 @@ class Broker:
         # Overrides the file: tools show the actual length.
         settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bit_count
         self.store = MessageStore.open(
-            settings.store, disk=disk, clock=clock, batch_topics=self.topics.batch_topics()
+            settings.store,
+            disk=disk,
+            clock=clock,
+            batch_topics=self.topics.batch_topics(),
+            dispatches_later=self.replica is not None and self.replica.dispatches_later,
         )
         self.store.queues.removal_listeners.append(self.route_epoch.advance)
-        self.role = ReplicaRole(config, settings.store)
+        self.role = role_of(config, settings.store, self.replica)
         if self.role.is_slave:
-            self.store.appender.gate.close(REPLICA, "this broker is a slave: send to its master")
-        warn_of_role(settings.store)
+            self.store.appender.gate.close(REPLICA, self.role.refusal)
+        if self.replica is not None:
+            begin_term(self.replica, self.store, self.topics, self.groups)
+        warn_of_role(settings.store, is_controlled=self.replica is not None)
         self.service = StoreService(self.store)
         recovered = recover_topics(self.topics, self.store, is_table_lost=states.is_lost(TOPICS))
         report_lost_tables(states, recovered, self.store)
@@ -345,7 +355,9 @@ class Broker:
         self.stats.on_refused = self.events.refused
         has_users = self.access.table is not None and not store.config.ha_authentication_enabled
         admits = admission(store.config.ha_allowed_peers, has_users=has_users)
-        self.replication = ReplicationMaster(config, store, self.service, self.journal, admits, self._ha_gate())
+        self.replication = replication_of(
+            config, store, self.service, self.journal, admits, self._ha_gate(), self.replica
+        )
         self.flush_waiters = FlushWaiters(
             self.service, store.config.sync_flush_timeout, self.stats.waits, self.replication
         )
@@ -378,6 +390,8 @@ class Broker:
             )
             self.timer.load()
         self.flow = SendFlow(config, store, clock, self.stats.waits.event_loop)
+        if self.role.is_isolated:
+            self.flow.refusal = int(ResponseCode.SERVICE_NOT_AVAILABLE), self.role.refusal
         self.flow.shortage = lambda: self.replication.is_short
         self.replication.on_change = lambda: self.flow.update(self.flow.lag_ms)
         self.events.attach(self.metadata, self.flow, self.service)
@@ -391,14 +405,10 @@ class Broker:
         self.registration.signer, self.registration.tls = self.access.signer, config.client_tls
         self.topics.on_change = self._topics_changed
         self.slave: ReplicationSlave | None = None
-        if self.role.is_slave:
-            check = MasterCheck(store, config.client_tls, self.access.signer)
-            self.slave = ReplicationSlave(
-                self.role,
-                self.service,
-                self.journal,
-                self.registration.register_soon,
-                check,
+        follows = self.role.is_slave and not self.role.is_isolated
+        if follows:
+            self.slave = slave_of(
+                self.role, self.service, self.journal, self.registration, self.access.signer, self.replica
             )
             if store.config.ha_tls_enable:
                 self.slave.tls = config.client_tls
@@ -411,7 +421,9 @@ class Broker:
         self.offset_persistence = OffsetPersistence(self.runtime, self.offsets, lambda: self.pop.checkpoint_end)
         self.deferred = DeferredServices(self.schedule, self.timer, self.transactions)
         self.acting = ActingMaster(self.runtime, self.registration.ask)
-        self.escape = EscapeServices(self.runtime, self.deferred, self.acting, self.bridge)
+        self.escape = EscapeServices(
+            self.runtime, self.deferred, self.acting, self.bridge, self.settings.ha_address
+        )
         self._build_pre_online()
         self.acting.on_change += [self.route_epoch.advance, self.pulls.held.answer_all]
         self.cluster_copy = ClusterCopy(self.runtime, self.metadata, self.pop.assignments)
@@ -419,7 +431,7 @@ class Broker:
             if caller is not None:
                 caller.signer, caller.tls = self.access.signer, config.client_tls
         self.slave_sync: SlaveSync | None = None
-        if self.role.is_slave:
+        if follows:
             self.slave_sync = slave_sync_of(
                 self.runtime, self.metadata, self.deferred, self.pop.assignments, self.registration
             )
@@ -553,6 +565,7 @@ class Broker:
             self.schedule,
             self.transactions,
             self.pop,
+            *(() if self.replica is None else (self.replica,)),
         )
         handlers: dict[int, Handler] = {}
         for part in parts:
@@ -593,15 +606,18 @@ class Broker:
 
     # Stopping
 
-    async def stop(self) -> None:
-        """Refuse new messages, complete pending responses, close the store; within seconds. Raises StoreError."""
+    async def stop(self, *, is_handover: bool = False) -> None:
+        """Refuse new messages, complete pending responses, close the store; within seconds. Raises StoreError.
+
+        ``is_handover``: this broker starts again at once in another role, which clients wait for.
+        """
         if self._server is None or self._is_stopping:
             return
         self._is_stopping = True
         config = self.settings.broker
         if self.metrics is not None:
             await self.metrics.stop()
-        if not self.role.is_slave:
+        if not self.role.is_slave and not is_handover:
             await self.registration.wipe_write_permission()
         self.pulls.held.release()
         await self.cold_pulls.stop()
@@ -612,8 +628,8 @@ class Broker:
         await asyncio.gather(*self._timers, return_exceptions=True)
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
-        await self._server.stop(DRAIN_SECONDS)
-        await self.registration.stop()
+        await self._server.stop(0 if is_handover else DRAIN_SECONDS)
+        await self.registration.stop(leaves=not is_handover)
         await self.acting.stop()
         await self.escape.stop()
         if self.slave_sync is not None:

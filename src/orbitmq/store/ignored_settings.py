@@ -69,14 +69,10 @@ class IgnoredStoreSettings:
     timer_wheel_snapshot_interval_ms: int = 10_000
 
     # Replication
-    async_learner: bool = False
-    ha_max_time_slave_not_catchup: Int64 = 15_000
     max_checksum_range: Int64 = 1_073_741_824
     max_slave_resend_length: Int64 = 268_435_456
     put_message_timeout: int = 8000
     replicas_per_disk_partition: int = 1
-    store_path_broker_identity: str = setting("", optional=True)
-    store_path_epoch_file: str = setting("", optional=True)
     sync_master_flush_offset_when_startup: bool = False
 
     # DLedger, an older way of replication

@@ -58,7 +58,14 @@ class MessageStore:
     """An open store: commit log, consume queues, index, recovery, and the background state they share."""
 
     def __init__(
-        self, config: StoreConfig, disk: Disk, clock: Clock, release: Callable[[], None], memory_size: int
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        clock: Clock,
+        release: Callable[[], None],
+        memory_size: int,
+        *,
+        dispatches_later: bool = False,
     ) -> None:
         self.config = config
         self.disk = disk
@@ -94,7 +101,9 @@ class MessageStore:
         self._reput = Reput(files, self.dispatcher)
         self.repairs = QueueRepairs(files, self.dispatcher)
         self.reader = Reader(disk, config, self.log, self.queues, self.index, memory_size, self.repairs, clock)
-        self.appender = Appender(config, clock, self.log, self.queues, self.dispatcher)
+        self.appender = Appender(
+            config, clock, self.log, self.queues, self.dispatcher, dispatches_later=dispatches_later
+        )
         # Bound methods: saves one call for each message.
         self.append = self.appender.append
         self.append_many = self.appender.append_many
@@ -108,6 +117,8 @@ class MessageStore:
         """Why a sync of the log failed; None if none did. No later sync proves that those bytes are on disk."""
         self.derived_are_suspect = False
         """A sync of queues or index failed: the next start must not trust these files."""
+        self.readable_to: int | None = None
+        """Confirm offset of a replica: records from here on are not readable, another master may cut them off."""
         self.rebuilds = 0
         """Number of queues rebuilt from the log since the store was opened."""
         self.recovery: RecoveryReport
@@ -125,10 +136,12 @@ class MessageStore:
         clock: Clock | None = None,
         batch_topics: Iterable[str] = (),
         memory_size: int | None = None,
+        dispatches_later: bool = False,
     ) -> MessageStore:
         """Open a store: create it if it is new, recover it if it was not closed cleanly.
 
-        ``batch_topics`` are those with ``queue.type=BatchCQ`` that have no queue on disk yet.
+        ``batch_topics`` are those with ``queue.type=BatchCQ`` that have no queue on disk yet. ``dispatches_later``:
+        records are readable once ``readable_to`` covers them, not when they are appended.
         """
         disk = disk or LocalDisk()
         root = config.store_path_root_dir
@@ -144,7 +157,10 @@ class MessageStore:
         except OSError as error:
             raise DiskFaultError(f"the store {root} cannot be opened for writing: {error.strerror}") from error
         try:
-            store = cls(config, disk, clock or SystemClock(), release, memory_size or machine_memory())
+            memory_size = memory_size or machine_memory()
+            store = cls(
+                config, disk, clock or SystemClock(), release, memory_size, dispatches_later=dispatches_later
+            )
             store.queues.batch_topics.update(batch_topics)
             store._recover()
         except OSError as error:
@@ -258,6 +274,8 @@ class MessageStore:
 
     def _leave_clean(self) -> None:
         self.log.commit()
+        # The next start dispatches the whole log too.
+        self.readable_to = None
         self.flush()
         if self.dispatcher.fault is not None:
             self.dispatcher.repair(self.log.files)
@@ -297,9 +315,9 @@ class MessageStore:
     @property
     def visible_end(self) -> int:
         """Records before this offset are visible: they are as safe as the flush policy promises."""
-        if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            return self.log.flushed
-        return self.log.committed
+        is_sync = self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        end = self.log.flushed if is_sync else self.log.committed
+        return end if self.readable_to is None else min(end, self.readable_to)
 
     @property
     def skipped_records(self) -> int:

@@ -1,4 +1,6 @@
-"""Frames of the HA connection in controller mode: whatever is cut anywhere is read the same, and garbage is refused."""
+"""Frames of the HA connection in controller mode: read the same however they are cut, and garbage is refused."""
+
+import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,11 +35,13 @@ TRANSFERS = st.tuples(OFFSETS, st.binary(max_size=200), OFFSETS)
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    return [data[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(bounds)]
 
 
 @given(st.lists(SLAVE_FRAMES, max_size=6), CUTS)
-def test_frames_of_a_slave_are_read_however_they_are_cut(frames: list[SlaveHandshake | Ack], cuts: list[int]) -> None:
+def test_frames_of_a_slave_are_read_however_they_are_cut(
+    frames: list[SlaveHandshake | Ack], cuts: list[int]
+) -> None:
     stream = SlaveStream()
     data = b"".join(frame.encode() for frame in frames)
 

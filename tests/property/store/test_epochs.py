@@ -56,7 +56,7 @@ def test_damage_is_an_error_and_nothing_else(data: bytes) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=12))
 def test_two_logs_are_cut_at_the_last_byte_that_they_share(writes: list[tuple[int, int]]) -> None:
-    """Replicas 0 to 2 become master in turn, each from the log it has; a copy happens only by the rule under test."""
+    """Replicas become master in turn, each from the log it has, and copies begin where the rule under test says."""
     logs: list[list[int]] = [[], [], []]
     histories = [Epochs(), Epochs(), Epochs()]
     for epoch, (who, size) in enumerate(writes, 1):

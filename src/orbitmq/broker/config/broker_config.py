@@ -72,7 +72,6 @@ class BrokerConfig(LimitSettings):
     broker_heartbeat_interval: int = 1000
     broker_not_active_timeout_millis: Int64 = 10_000
     compatible_with_old_name_srv: bool = True
-    enable_controller_mode: bool = False
 
     copy_cluster_metadata: bool = setting(False, optional=True)
     """A new master takes over the topics and groups of the other masters of its cluster before it registers."""
@@ -176,6 +175,7 @@ class BrokerConfig(LimitSettings):
         self.check_remoting()
         self.check_metrics()
         self.check_auth()
+        self.check_failover()
         for name in ("broker_name", "broker_cluster_name", "bind_address"):
             if not getattr(self, name):
                 raise ConfigError(f"{java_key(name)} must not be empty")

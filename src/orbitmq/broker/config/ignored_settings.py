@@ -136,16 +136,9 @@ class IgnoredBrokerSettings(AuthSettings):
     persist_consumer_offset_incrementally: bool = False
 
     # Replication, and brokers that stand in for their master
-    broker_election_priority: int = 2_147_483_647
-    check_sync_state_set_period: Int64 = 5000
     clean_offline_broker_interval: int = 30_000
-    controller_addr: str = ""
-    controller_heart_beat_timeout_mills: Int64 = 10_000
-    fetch_controller_addr_by_dns_lookup: bool = False
     forward_timeout: Int64 = 3000
     send_heartbeat_timeout_millis: int = 1000
-    sync_broker_metadata_period: Int64 = 5000
-    sync_controller_metadata_period: Int64 = 10_000
 
     # Statistics
     account_stats_enable: bool = True

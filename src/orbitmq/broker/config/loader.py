@@ -56,6 +56,7 @@ IMPORTANT = frozenset(_IMPORTANT.split())
 """Settings that RocketMQ marks as important and its broker prints with ``-m``."""
 
 _NEEDS_RESTART = """
+    enableControllerMode storePathEpochFile storePathBrokerIdentity
     brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2 listenPort haListenPort bindAddress
     haMasterAddress serverChannelMaxIdleTimeSeconds expectConsumerNumUseFilter maxErrorRateOfBloomFilter
     regionId traceOn flushConsumerOffsetInterval flushDelayOffsetInterval delayOffsetUpdateVersionStep

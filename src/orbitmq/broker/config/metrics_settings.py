@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from orbitmq.broker.config.ignored_settings import IgnoredBrokerSettings
+from orbitmq.broker.config.failover_settings import FailoverSettings
 from orbitmq.platform.settings import ConfigError, Int64, setting
 
 MAX_LABELS = 32
@@ -27,7 +27,7 @@ _BY_NUMBER = {"0": "DISABLE", "1": "OTLP_GRPC", "2": "PROM", "3": "LOG"}
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False)
-class MetricsSettings(IgnoredBrokerSettings):
+class MetricsSettings(FailoverSettings):
     """RocketMQ's settings of metrics. They take effect at start."""
 
     metrics_exporter_type: str = "DISABLE"

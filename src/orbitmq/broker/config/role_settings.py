@@ -27,6 +27,10 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
     RocketMQ gives a master the id 0 whatever its file says. A slave whose file lacks ``brokerRole`` would then take
     the place of its master at the name servers, so here it does not start.
     """
+    check_peers(store.ha_allowed_peers)
+    if broker.enable_controller_mode:
+        _check_controlled(broker, store)
+        return
     role = store.broker_role
     if role is BrokerRole.SLAVE and broker.broker_id <= MASTER_ID:
         raise ConfigError(f"brokerId={broker.broker_id}: a broker with brokerRole=SLAVE has an id above 0; give 1")
@@ -35,7 +39,6 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
             f"brokerId={broker.broker_id}: a broker with brokerRole={role.value} is a master, whose id is 0; "
             "give 0, or brokerRole=SLAVE"
         )
-    check_peers(store.ha_allowed_peers)
     check_handshakes(broker, store)
     if store.ha_master_address:
         try:
@@ -47,9 +50,23 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
             ) from None
 
 
-def warn_of_role(store: StoreConfig) -> None:
+def _check_controlled(broker: BrokerConfig, store: StoreConfig) -> None:
+    """Raise ConfigError for settings that contradict a role that a controller decides."""
+    if broker.enable_slave_acting_master:
+        raise ConfigError("enableControllerMode and enableSlaveActingMaster: a broker has one of them; remove one")
+    if store.ha_master_address:
+        raise ConfigError("haMasterAddress: the controller names the master; remove it")
+    before = store.broker_role
+    try:
+        for store.broker_role in (BrokerRole.SYNC_MASTER, BrokerRole.SLAVE):
+            check_handshakes(broker, store)
+    finally:
+        store.broker_role = before
+
+
+def warn_of_role(store: StoreConfig, *, is_controlled: bool = False) -> None:
     """Log settings that promise less than their names say."""
-    if store.broker_role is BrokerRole.SYNC_MASTER and store.in_sync_replicas <= 1:
+    if store.broker_role is BrokerRole.SYNC_MASTER and store.in_sync_replicas <= 1 and not is_controlled:
         log.warning(
             "ha: brokerRole=SYNC_MASTER with inSyncReplicas=%d does not wait for slaves, as in RocketMQ 5: set "
             "totalReplicas=2 and inSyncReplicas=2",

@@ -36,9 +36,6 @@ class Unsupported:
 
 UNSUPPORTED = (
     Unsupported(
-        "enableControllerMode", _is_true, "there is no controller, nothing would promote a slave; give false"
-    ),
-    Unsupported(
         "enableDLegerCommitLog",
         _is_true,
         "DLedger is not built; give false, and brokerRole=SYNC_MASTER for copies on other machines",

@@ -35,8 +35,15 @@ class EscapeServices:
     """Runs deferred services while a slave acts as master. ``bridge`` is None if it may not deliver."""
 
     def __init__(
-        self, runtime: BrokerRuntime, deferred: DeferredServices, acting: ActingMaster, bridge: EscapeBridge | None
+        self,
+        runtime: BrokerRuntime,
+        deferred: DeferredServices,
+        acting: ActingMaster,
+        bridge: EscapeBridge | None,
+        ha_address: str,
     ) -> None:
+        self._store = runtime.store
+        self._addresses = {"masterHaAddress": ha_address, "masterAddress": runtime.config.broker_address}
         self._role = runtime.role
         self._deferred = deferred
         self._acting = acting
@@ -51,8 +58,14 @@ class EscapeServices:
         return {RequestCode.EXCHANGE_BROKER_HA_INFO: handler_of(self.exchange)}
 
     async def exchange(self, request: Command, _: Connection) -> Command:
-        """EXCHANGE_BROKER_HA_INFO: a master that is back announces itself before it registers."""
+        """EXCHANGE_BROKER_HA_INFO: a master that is back announces itself before it registers.
+
+        Without an address in it, a slave asks a master where its HA listener is.
+        """
         fields = fields_of(request)
+        if not self._role.is_slave and not fields["masterHaAddress"]:
+            found = {**self._addresses, "masterFlushOffset": str(self._store.log.flushed)}
+            return request.response(ResponseCode.SUCCESS, ext_fields=found)
         if self._role.is_slave and fields["masterHaAddress"]:
             self._acting.give_way(YIELD_SECONDS)
             hands_over = request.ext_fields.get(HANDS_OVER) == "true"

@@ -43,6 +43,9 @@ MAX_REPORTED = 256
 class ReplicationMaster:
     """Serves the slaves of one broker between ``start`` and ``stop``."""
 
+    may_answer = True
+    """False while answers to sends must not leave, in controller mode."""
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -88,7 +91,7 @@ class ReplicationMaster:
         log.debug("ha: listening for slaves on %s:%d", host, self.port)
 
     def _accepted(self) -> asyncio.Protocol:
-        slave = SlaveConnection(self)
+        slave = self._connection()
         return slave if self.gate.is_open else PendingSlave(self.gate, slave)
 
     async def stop(self) -> None:
@@ -107,6 +110,9 @@ class ReplicationMaster:
         for slave in list(self.slaves):
             slave.abort()
         self._complete(1 << 62)
+
+    def _connection(self) -> SlaveConnection:
+        return SlaveConnection(self)
 
     @property
     def port(self) -> int:

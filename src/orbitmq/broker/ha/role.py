@@ -28,6 +28,8 @@ class ReplicaRole:
         """A slave that stands in for its master: consumers lock queues and read there, but it appends nothing."""
         self.master_address = ""
         """The master's address from the last answer of a name server; empty if that knows none."""
+        self.is_isolated = False
+        """In controller mode, true while no master is known: this broker serves tools only."""
         self.is_master_alive = False
         """On a slave, true while its master answers the requests for its tables."""
         self._found_ha_address = ""
@@ -41,6 +43,11 @@ class ReplicaRole:
     @property
     def is_slave(self) -> bool:
         return self.kind is BrokerRole.SLAVE
+
+    @property
+    def refusal(self) -> str:
+        """Why a slave refuses messages."""
+        return "this broker is a slave: send to its master"
 
     @property
     def runs_services(self) -> bool:

@@ -137,7 +137,7 @@ class ReplicationSlave:
         connection = cast(
             "MasterConnection",
             await connect_to_master(
-                lambda: MasterConnection(self, address), host, port, tls=self.tls, credentials=self.credentials
+                lambda: self._connect(address), host, port, tls=self.tls, credentials=self.credentials
             ),
         )
         self.connection = connection
@@ -156,6 +156,9 @@ class ReplicationSlave:
             f"see the master's log: {reason}"
         )
         return False
+
+    def _connect(self, address: str) -> MasterConnection:
+        return MasterConnection(self, address)
 
     def begun(self, connection: MasterConnection) -> None:
         """Handle the first frame of a master."""
@@ -215,8 +218,11 @@ class MasterConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self.last_read = self._loop.time()
-        self._send(self._slave.log.end)
+        self._open()
         self._tick()
+
+    def _open(self) -> None:
+        self._send(self._slave.log.end)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -236,17 +242,20 @@ class MasterConnection(asyncio.Protocol):
         if self.closed.done() or self._transport is None or self._transport.is_closing():
             return
         self.last_read = self._loop.time()
-        if not self.frames:
-            self._slave.begun(self)
         try:
-            for offset, part in self._stream.feed(data):
-                self.frames += 1
-                self.flow.sent(len(part), self.last_read)
-                self._slave.log.accept(offset, part)
+            self._receive(data)
         except (OSError, StoreError) as error:
             self._fail(error)
         self._report()
         self._slave.dispatch_soon()
+
+    def _receive(self, data: bytes) -> None:
+        if not self.frames:
+            self._slave.begun(self)
+        for offset, part in self._stream.feed(data):
+            self.frames += 1
+            self.flow.sent(len(part), self.last_read)
+            self._slave.log.accept(offset, part)
 
     def _fail(self, error: Exception) -> None:
         if not self.closed.done():
@@ -278,7 +287,15 @@ class MasterConnection(asyncio.Protocol):
             return
         self.reported = end
         self.last_write = self._loop.time()
-        self._transport.write(REPORT.pack(end))
+        self._transport.write(self._encode(end))
+
+    def _encode(self, end: int) -> bytes:
+        return REPORT.pack(end)
+
+    def _heartbeat(self) -> None:
+        interval = self._config.ha_send_heartbeat_interval / 1000
+        if self._loop.time() - self.last_write >= interval:
+            self._send(self.reported)
 
     def _tick(self) -> None:
         now = self._loop.time()
@@ -288,6 +305,5 @@ class MasterConnection(asyncio.Protocol):
                 f"the master sent nothing for haHousekeepingInterval={self._config.ha_housekeeping_interval} ms"
             )
             return
-        if now - self.last_write >= interval:
-            self._send(self.reported)
+        self._heartbeat()
         self._timer = self._loop.call_later(min(max(interval / 4, 0.01), 1.0), self._tick)

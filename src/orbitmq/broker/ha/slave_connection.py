@@ -163,11 +163,12 @@ class SlaveConnection(asyncio.Protocol):
         parts: list[bytes | memoryview] = []
         while self.next < end and budget > 0:
             size = min(batch, end - self.next, file_size - self.next % file_size, budget)
+            head, size = self._head(size)
             data = store_log.slice(self.next, size)
             if data is None:
                 self.close(f"the log file at {self.next} was removed before the slave had it")
                 return
-            parts += (HEAD.pack(self.next, size), data)
+            parts += (head, data)
             self.next += size
             budget -= size
         if parts:
@@ -176,6 +177,10 @@ class SlaveConnection(asyncio.Protocol):
             self._last_write = now
         if self.next < end and budget <= 0 and self.flow.room(now) > 0:
             self._turn = asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _head(self, size: int) -> tuple[bytes, int]:
+        """The head of the next frame, and its size, which may be smaller than the given one."""
+        return HEAD.pack(self.next, size), size
 
     def _go_on(self) -> None:
         self._turn = None
@@ -213,7 +218,7 @@ class SlaveConnection(asyncio.Protocol):
         is_idle = now - self._last_write > self._config.ha_send_heartbeat_interval / 1000
         if is_idle and self.next != UNKNOWN and not self._is_paused:
             self._last_write = now
-            self._write([HEAD.pack(self.next, 0)])
+            self._write([self._head(0)[0]])
 
     def lag_seconds(self, now: float) -> float:
         """How long ago the log ended where the slave is now; an estimate from the times of ``acknowledged``."""

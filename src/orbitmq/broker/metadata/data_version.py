@@ -21,7 +21,12 @@ def first_version(clock: Clock) -> DataVersion:
 
 def next_version(version: DataVersion, clock: Clock) -> DataVersion:
     """The version after one more change. A new object, so caches that hold the old one detect the change."""
-    return DataVersion(version.counter + 1, 0, clock.now_ms())
+    return DataVersion(version.counter + 1, version.state_version, clock.now_ms())
+
+
+def version_of_epoch(version: DataVersion, epoch: int, clock: Clock) -> DataVersion:
+    """The version of a master's table: name servers keep to the master with the newest epoch."""
+    return DataVersion(version.counter + 1, epoch, clock.now_ms())
 
 
 def page_of(

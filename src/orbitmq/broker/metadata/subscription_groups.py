@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.clients.shares import NamedShares
 from orbitmq.broker.fast_path.epoch import RouteEpoch
-from orbitmq.broker.metadata.data_version import first_version, next_version
+from orbitmq.broker.metadata.data_version import first_version, next_version, version_of_epoch
 from orbitmq.broker.metadata.topics import name_complaint
 from orbitmq.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from orbitmq.protocol.broker_events import EventKind
@@ -180,6 +180,11 @@ class GroupTable:
         self.persist()
 
     # Copies on slaves
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Mark the table as that of the master of an epoch."""
+        self.data_version = version_of_epoch(self.data_version, epoch, self._clock)
+        self.persist()
 
     def follow_version(self, version: DataVersion, forbidden: dict[str, dict[str, int]]) -> None:
         """Take over the data version and the forbidden topics of the master, of whose table this is a copy now."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.metadata.attributes import BATCH_QUEUES, QUEUE_TYPE
-from orbitmq.broker.metadata.data_version import first_version, next_version
+from orbitmq.broker.metadata.data_version import first_version, next_version, version_of_epoch
 from orbitmq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
 from orbitmq.protocol.message.flags import PERM_INHERIT, PERM_READ, PERM_WRITE
 from orbitmq.protocol.names import (
@@ -358,6 +358,12 @@ class TopicTable:
         """Bump the data version without a changed topic, so that name servers accept the next registration as
         new."""
         self._next_version()
+        self.persist()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Mark the table as that of the master of an epoch."""
+        self.data_version = version_of_epoch(self.data_version, epoch, self._clock)
+        self.route_epoch.advance()
         self.persist()
 
     def follow_version(self, version: DataVersion) -> None:

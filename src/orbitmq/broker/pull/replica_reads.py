@@ -42,8 +42,10 @@ class ReplicaReads:
         self._groups = groups
 
     def check(self) -> None:
-        """Raise RequestRefusedError on a slave whose operator does not allow reading."""
-        if self._role.is_slave and not self._config.slave_read_enable and not self._role.acts_as_master:
+        """Raise RequestRefusedError on a slave whose operator does not allow reading, or that has no master yet."""
+        role = self._role
+        is_allowed = (self._config.slave_read_enable or role.acts_as_master) and not role.is_isolated
+        if role.is_slave and not is_allowed:
             raise RequestRefusedError(
                 "[REJECTREQUEST]system busy, start flow control for a while", ResponseCode.SYSTEM_BUSY
             )

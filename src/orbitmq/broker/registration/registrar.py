@@ -109,14 +109,20 @@ class Registration:
         self._follow_addresses()
         self._timers = [self._register_later(), self._heartbeat_later()]
 
-    async def stop(self) -> None:
-        """Unregister from all name servers; waits a few seconds at most."""
+    async def stop(self, *, leaves: bool = True) -> None:
+        """Unregister from all name servers; waits a few seconds at most.
+
+        ``leaves`` is False for a broker that registers again at once: its unregistration could be handled later.
+        """
         self._stopped = True
         for timer in self._timers:
             timer.cancel()
         links = list(self._links.values())
         self._links.clear()
-        await asyncio.gather(*(link.leave() for link in links))
+        if leaves:
+            await asyncio.gather(*(link.leave() for link in links))
+        for link in links:
+            link.drop()
         if self._client is not None:
             await self._client.close()
 

@@ -105,7 +105,7 @@ class FlushWaiters:
 
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting, []
-        group = _Group(waiting)
+        group = _Group(waiting, self._replicas)
         end = self._service.store.log.end
         if self.is_sync_flush:
             flushed = self._service.flushed(end)
@@ -121,10 +121,11 @@ class FlushWaiters:
 class _Group:
     """Responses of one iteration of the event loop, and what they wait for."""
 
-    __slots__ = ("_begun", "_failure", "_left", "_loop", "_waiting")
+    __slots__ = ("_begun", "_failure", "_left", "_loop", "_replicas", "_waiting")
 
-    def __init__(self, waiting: list[Waiting]) -> None:
+    def __init__(self, waiting: list[Waiting], replicas: ReplicationMaster | None) -> None:
         self._waiting = waiting
+        self._replicas = replicas
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
         self._failure: int | None = None
@@ -160,6 +161,9 @@ class _Group:
         if self._left:
             return
         failure = self._failure
+        if self._replicas is not None and not self._replicas.may_answer:
+            # Another master may have been elected meanwhile, and this message may be cut off.
+            failure = int(ResponseCode.SERVICE_NOT_AVAILABLE)
         for connection, count, answers, late_code in self._waiting:
             if failure is not None and late_code is not None:
                 code = late_code if failure == ResponseCode.FLUSH_DISK_TIMEOUT else failure

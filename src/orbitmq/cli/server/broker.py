@@ -16,6 +16,7 @@ from orbitmq.cli.server.signals import stop_event
 
 if TYPE_CHECKING:
     from orbitmq.broker import Broker, BrokerSettings
+    from orbitmq.broker.autoswitch.broker import ControlledBroker
 
 
 METRICS_HELP = (
@@ -157,13 +158,14 @@ def _run(settings: "BrokerSettings", until_eof: bool) -> None:
 
 async def _serve(settings: "BrokerSettings", until_eof: bool) -> None:
     from orbitmq.broker import Broker  # noqa: PLC0415
+    from orbitmq.broker.autoswitch.broker import ControlledBroker  # noqa: PLC0415
 
     stop = stop_event(at_end_of_input=until_eof)
-    server = Broker(settings)
+    server = ControlledBroker(settings) if settings.broker.enable_controller_mode else Broker(settings)
     await server.start()
     grpc = None
     try:
-        grpc = await start_grpc(server)
+        grpc = await start_grpc(server) if isinstance(server, Broker) else None
         enable_gc_after_start()
         config = settings.broker
         name_servers = config.namesrv_addr or "no name server"
@@ -182,7 +184,7 @@ async def _serve(settings: "BrokerSettings", until_eof: bool) -> None:
         await server.stop()
 
 
-def metrics_line(server: "Broker") -> str:
+def metrics_line(server: "Broker | ControlledBroker") -> str:
     """The line of a start-up message that names the metrics endpoint, if there is one."""
     port = None if server.metrics is None else server.metrics.port
     if port is None:

@@ -117,7 +117,14 @@ class Appender:
     """Appends messages to the store. A message refused with ``AppendRefusedError`` leaves no trace."""
 
     def __init__(
-        self, config: StoreConfig, clock: Clock, log: CommitLog, queues: QueueTable, dispatcher: Dispatcher
+        self,
+        config: StoreConfig,
+        clock: Clock,
+        log: CommitLog,
+        queues: QueueTable,
+        dispatcher: Dispatcher,
+        *,
+        dispatches_later: bool = False,
     ) -> None:
         self.gate = Gate()
         self._config = config
@@ -126,7 +133,9 @@ class Appender:
         self._queues = queues
         self._dispatcher = dispatcher
         self._dispatches_at_once = (
-            config.flush_disk_type is FlushDiskType.ASYNC_FLUSH and not config.transient_store_pool_enable
+            config.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+            and not config.transient_store_pool_enable
+            and not dispatches_later
         )
         self._multi_dispatch = config.enable_lmq and config.enable_multi_dispatch
         self._crc_size = CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0

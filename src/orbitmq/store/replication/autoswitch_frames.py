@@ -1,7 +1,7 @@
 """Frames of the HA connection in controller mode (RocketMQ: AutoSwitchHAConnection, AutoSwitchHAClient).
 
-The slave begins with a handshake, the master answers with its epochs. Then the slave acknowledges the end of its log
-and the master sends parts of its log, none of which spans two epochs or two files. Pure: bytes in, values out.
+The slave begins with a handshake, the master answers with its epochs. Then the slave acknowledges the end of its
+log and the master sends parts of its log, none of which spans two epochs or two files. Pure: bytes in, values out.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ class SlaveStream:
             at += kind.size
             if fields[-1] < 0:
                 raise FrameError(f"a slave with id or log end {fields[-1]}")
-            yield SlaveHandshake(bool(fields[1]), bool(fields[2]), fields[3]) if state == HANDSHAKE else Ack(fields[1])
+            if state == HANDSHAKE:
+                yield SlaveHandshake(bool(fields[1]), bool(fields[2]), fields[3])
+            else:
+                yield Ack(fields[1])
         self._rest = received[at:]
 
 

@@ -61,6 +61,14 @@ class ReplicationSettings(IgnoredStoreSettings):
     min_in_sync_replicas: int = 1
     enable_auto_in_sync_replicas: bool = False
     all_ack_in_sync_state_set: bool = False
+    ha_max_time_slave_not_catchup: Int64 = 15_000
+    """In controller mode: a slave that was not at the end of the log for so long leaves the sync state set."""
+    async_learner: bool = False
+    """In controller mode: this slave copies the log, but never counts for an acknowledgement or an election."""
+    store_path_epoch_file: str = setting("", optional=True)
+    """In controller mode: where the epochs of the log are; ``epochFileCheckpoint`` below the root if empty."""
+    store_path_broker_identity: str = setting("", optional=True)
+    """In controller mode: where the id of this broker is; ``brokerIdentity`` below the root if empty."""
     offset_check_in_slave: bool = False
     """A slave moves a consumer whose offset it does not have; otherwise that consumer waits for the master."""
 
@@ -80,6 +88,7 @@ REPLICATION_RANGES: dict[str, Range] = {
     "ha_max_gap_not_in_sync": Range(0, INT32_MAX),
     "ha_slave_fallbehind_max": Range(0, INT32_MAX),
     "max_ha_connections": Range(1, 1024),
+    "ha_max_time_slave_not_catchup": Range(1, INT64_MAX),
     "slave_timeout": Range(0, INT32_MAX),
     "total_replicas": Range(0, INT32_MAX),
     "in_sync_replicas": Range(0, INT32_MAX),

@@ -32,6 +32,11 @@ class SyncState:
         self.confirmed = 0
         """The confirm offset: consumers read the log up to here. It never goes back."""
 
+    @property
+    def waits_for_all(self) -> bool:
+        """True if a message counts only when every replica of the set has it."""
+        return self._config.all_ack_in_sync_state_set
+
     # Changes
 
     def request(self, members: Iterable[int]) -> None:

@@ -136,7 +136,7 @@ async def test_some_settings_cannot_be_changed_at_runtime(key: str) -> None:
         ("useTLS=true", "useTLS cannot be changed over the network"),
         ("tls.server.mode=enforcing", "tls.server.mode cannot be changed over the network"),
         ("regionId=a\\u0002DELAY\\u00013", "control characters are not allowed"),
-        ("enableControllerMode=true", "enableControllerMode=true: there is no controller"),
+        ("enableControllerMode=true", "controllerAddr is empty"),
         ("archiveTopics=(a", "archiveTopics=(a is no regular expression"),
         ("brokerIP1=no.such.host", "brokerIP1 cannot be changed over the network"),
         ("brokerName=" + "a" * 300_000, "the settings have 300040 bytes; at most 262144 are allowed"),

@@ -206,7 +206,6 @@ def test_an_invalid_value_is_named(text: str, reason: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "enableControllerMode=true",
         "enableDLegerCommitLog=true",
         "duplicationEnable=true",
         "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
