@@ -1,9 +1,11 @@
+from typing import Any
+
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.replication.slave_acks import EVERYTHING
 from orbitmq.store.replication.sync_state import SyncState
 
 
-def state(*members: int, **settings: int) -> SyncState:
+def state(*members: int, **settings: Any) -> SyncState:
     return SyncState(StoreConfig(**settings), 1, members, 5)
 
 
