@@ -33,7 +33,7 @@ SLAVE_FRAMES = st.one_of(st.builds(SlaveHandshake, BOOLS, BOOLS, OFFSETS), st.bu
 TRANSFERS = st.tuples(OFFSETS, st.binary(max_size=200), OFFSETS)
 
 
-def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+def chunks(data: bytes, cuts: list[int]) -> list[bytes]:
     bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     return [data[a:b] for a, b in itertools.pairwise(bounds)]
 
@@ -45,7 +45,7 @@ def test_frames_of_a_slave_are_read_however_they_are_cut(
     stream = SlaveStream()
     data = b"".join(frame.encode() for frame in frames)
 
-    found = [frame for piece in pieces(data, cuts) for frame in stream.feed(piece)]
+    found = [frame for chunk in chunks(data, cuts) for frame in stream.feed(chunk)]
 
     assert found == frames
 
@@ -59,7 +59,7 @@ def test_frames_of_a_master_are_read_however_they_are_cut(
     for offset, body, confirmed in transfers:
         data += transfer_head(len(body), offset, Epoch(7, offset // 2), confirmed) + body
 
-    found = [frame for piece in pieces(data, cuts) for frame in stream.feed(piece)]
+    found = [frame for chunk in chunks(data, cuts) for frame in stream.feed(chunk)]
 
     handshake, *parts = found
     assert isinstance(handshake, MasterHandshake)
@@ -77,8 +77,8 @@ def test_frames_of_a_master_are_read_however_they_are_cut(
 def test_garbage_is_refused_or_waits_for_more(data: bytes, cuts: list[int]) -> None:
     for stream in (SlaveStream(), MasterStream()):
         try:
-            for piece in pieces(data, cuts):
-                for _ in stream.feed(piece):
+            for chunk in chunks(data, cuts):
+                for _ in stream.feed(chunk):
                     pass
         except FrameError:
             continue
