@@ -1,4 +1,4 @@
-"""Requests of brokers: registration, heartbeat, unregistration, and the members of a broker group."""
+"""Requests of brokers and about them: registration, heartbeat, unregistration, write permission, group members."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ log = logging.getLogger("orbitmq.nameserver")
 
 
 class BrokerRequests:
-    """Processors for the requests of brokers. ``notify`` is called when the smallest id of a group changes."""
+    """Processors for the requests of brokers and about them.
+
+    ``notify`` is called when the smallest id of a group changes.
+    """
 
     def __init__(
         self,
@@ -61,6 +64,8 @@ class BrokerRequests:
             RequestCode.QUERY_DATA_VERSION: handler_of(self.query_data_version),
             RequestCode.BROKER_HEARTBEAT: handler_of(self.heartbeat),
             RequestCode.GET_BROKER_MEMBER_GROUP: handler_of(self.member_group),
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: handler_of(self.wipe_write_permission),
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: handler_of(self.add_write_permission),
         }
 
     def register(self, request: Command, connection: Connection) -> Command | Coroutine[None, None, Command]:
@@ -169,3 +174,25 @@ class BrokerRequests:
         fields = fields_of(request)
         group = member_group(self._table, fields["clusterName"], fields["brokerName"])
         return request.response(ResponseCode.SUCCESS, body=GetBrokerMemberGroupResponseBody(group).encode())
+
+    def wipe_write_permission(self, request: Command, _: Connection) -> Command | Coroutine[None, None, Command]:
+        steps = self._table.wiping_write_permission(fields_of(request)["brokerName"])
+        return _with_count(request, "wipeTopicCount", steps)
+
+    def add_write_permission(self, request: Command, _: Connection) -> Command | Coroutine[None, None, Command]:
+        steps = self._table.adding_write_permission(fields_of(request)["brokerName"])
+        return _with_count(request, "addTopicCount", steps)
+
+
+def _with_count(request: Command, name: str, steps: Iterator[int]) -> Command | Coroutine[None, None, Command]:
+    """The sum of the steps, in an answer that comes later if there is more than one."""
+    first, second = next(steps, 0), next(steps, None)
+    if second is not None:
+        return _with_count_later(request, name, first + second, steps)
+    return request.response(ResponseCode.SUCCESS, ext_fields={name: str(first)})
+
+
+async def _with_count_later(request: Command, name: str, count: int, steps: Iterator[int]) -> Command:
+    async for step in in_slices(steps):
+        count += step
+    return request.response(ResponseCode.SUCCESS, ext_fields={name: str(count)})

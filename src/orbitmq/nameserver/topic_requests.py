@@ -1,4 +1,4 @@
-"""Requests of admin tools about topics: lists, write permission, deletion."""
+"""Requests of admin tools about topics: lists, registration, deletion."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from orbitmq.platform.loop_slices import in_slices, sorted_names
 from orbitmq.platform.threads import in_thread
 from orbitmq.protocol.bodies import TopicList, TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.command.fields import decode_fields
-from orbitmq.protocol.command.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.errors import ProtocolError
-from orbitmq.remoting.processor import RequestRefusedError, handler_of
+from orbitmq.remoting.processor import RequestRefusedError, fields_of, handler_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine
 
     from orbitmq.nameserver.config import NameServerConfig
     from orbitmq.nameserver.limits import NameServerLimits
@@ -44,8 +42,6 @@ class TopicRequests:
     @property
     def handlers(self) -> dict[int, Handler]:
         processors: dict[int, Processor] = {
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete,
             RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.register,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
@@ -56,14 +52,6 @@ class TopicRequests:
             RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._listing(views.is_unit_subscribed_but_not_unit),
         }
         return {code: handler_of(processor) for code, processor in processors.items()}
-
-    def wipe_write_permission(self, request: Command, _: Connection) -> Command | Coroutine[None, None, Command]:
-        steps = self._table.wiping_write_permission(_text(request, "brokerName"))
-        return _with_count(request, "wipeTopicCount", steps)
-
-    def add_write_permission(self, request: Command, _: Connection) -> Command | Coroutine[None, None, Command]:
-        steps = self._table.adding_write_permission(_text(request, "brokerName"))
-        return _with_count(request, "addTopicCount", steps)
 
     def delete(self, request: Command, _: Connection) -> Command:
         self._table.delete_topic(_text(request, "topic"), request.ext_fields.get("clusterName"))
@@ -128,20 +116,6 @@ class TopicRequests:
             raise RequestRefusedError("disable")
 
 
-def _with_count(request: Command, name: str, steps: Iterator[int]) -> Command | Coroutine[None, None, Command]:
-    """The sum of the steps, in an answer that comes later if there is more than one."""
-    first, second = next(steps, 0), next(steps, None)
-    if second is not None:
-        return _with_count_later(request, name, first + second, steps)
-    return request.response(ResponseCode.SUCCESS, ext_fields={name: str(first)})
-
-
-async def _with_count_later(request: Command, name: str, count: int, steps: Iterator[int]) -> Command:
-    async for step in in_slices(steps):
-        count += step
-    return request.response(ResponseCode.SUCCESS, ext_fields={name: str(count)})
-
-
 def _queues_of(topic: str, body: bytes) -> dict[str, Queues]:
     queues = {}
     for data in TopicRouteData.decode(body).queue_datas:
@@ -153,4 +127,4 @@ def _queues_of(topic: str, body: bytes) -> dict[str, Queues]:
 
 
 def _text(request: Command, name: str) -> str:
-    return str(decode_fields(request.ext_fields, REQUEST_FIELDS[request.code])[name])
+    return str(fields_of(request)[name])
