@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orbitmq.proxy.http2.frames import PREFACE, frame
 from orbitmq.proxy.http2.hpack import HeaderDecoder, HpackError, encode, huffman_decode
-from unit.proxy.http2_peer import CHAT, ECHO, MANY, Peer, data, request
+from support.http2_peer import CHAT, ECHO, MANY, Peer, data, request
 
 _FRAMES = st.builds(
     frame,

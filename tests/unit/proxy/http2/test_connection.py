@@ -11,7 +11,7 @@ from orbitmq.proxy.http2 import frames
 from orbitmq.proxy.http2.control import MAX_CONTROL, MAX_RESETS
 from orbitmq.proxy.http2.frames import MESSAGE_HEAD, NUMBER, PREFACE, SETTING, ErrorCode, frame
 from orbitmq.proxy.http2.hpack import encode
-from unit.proxy.http2_peer import CHAT, ECHO, MANY, SLOW, Peer, data, message, request, settled
+from support.http2_peer import CHAT, ECHO, MANY, SLOW, Peer, data, message, request, settled
 
 RST, GOAWAY = frames.RST_STREAM, frames.GOAWAY
 _HEADERS = frames.HEADERS
