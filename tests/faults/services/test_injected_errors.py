@@ -45,8 +45,8 @@ def break_poison(running: Services, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(store, name, function)
     monkeypatch.setattr(store.appender.native, "deliver_units", failing_native)
     assert running.broker.timer is not None
-    if running.broker.timer._fast_path is not None:
-        monkeypatch.setattr(running.broker.timer._fast_path, "_deliver", failing_native)
+    if running.broker.timer._dequeue._fast_path is not None:
+        monkeypatch.setattr(running.broker.timer._dequeue._fast_path, "_deliver", failing_native)
 
 
 async def test_revive_skips_a_failing_message_and_redelivers_the_others(
@@ -97,14 +97,17 @@ async def test_a_failing_half_message_is_moved_aside_and_the_others_are_checked(
         await running.probe()
 
 
-@pytest.mark.parametrize("fails", ["_enter", "_deliver_oldest", "_recall"])
+@pytest.mark.parametrize(
+    ("part", "fails"), [("_enqueue", "_enter"), ("_dequeue", "_deliver_oldest"), ("_dequeue", "_recall")]
+)
 async def test_a_timer_whose_step_fails_for_a_while_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch, fails: str
+    monkeypatch: pytest.MonkeyPatch, part: str, fails: str
 ) -> None:
     async with services() as running:
         timer = running.broker.timer
         assert timer is not None
-        works: Callable[..., Any] = getattr(timer, fails)
+        step = getattr(timer, part)
+        works: Callable[..., Any] = getattr(step, fails)
         left = quarantine.MAX_ATTEMPTS - 1
 
         def failing(*args: Any) -> Any:
@@ -114,7 +117,7 @@ async def test_a_timer_whose_step_fails_for_a_while_loses_nothing(
                 raise RuntimeError("injected")
             return works(*args)
 
-        monkeypatch.setattr(timer, fails, failing)
+        monkeypatch.setattr(step, fails, failing)
         recall = str(running.clock.now_ms() + 3000)
         for number in range(5):
             properties = {"UNIQ_KEY": f"K{number}", "TIMER_DELIVER_MS": recall}

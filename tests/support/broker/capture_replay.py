@@ -159,7 +159,7 @@ def make_records(broker: Broker, scenario: str) -> None:
         if topic == TRANSACTION_HALF_TOPIC:
             broker.transactions.half_state(queue_id).pass_over(end)
         if topic == TIMER_TOPIC and broker.timer is not None:
-            broker.timer.queue_offset = end
+            broker.timer.progress.queue_offset = end
         if topic == SCHEDULE_TOPIC:
             broker.schedule.levels[queue_id + 1].offset = broker.schedule.offsets[queue_id + 1] = end
 

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from orbitmq.protocol.message import property_names as names
 from orbitmq.store import AppendRefusedError, PutStatus
+from orbitmq.store.timer.timer_wheel import WINDOW
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
 
     from orbitmq.store import StoreConfig
+
+BLANK_SLOTS = 60
+"""Slots left free between the end of the wheel and its beginning."""
 
 _OUT = names.TIMER_OUT_MS.encode()
 _SECONDS = names.TIMER_DELAY_SEC.encode()
@@ -72,6 +76,12 @@ def check_slot_limit(waiting: int, config: StoreConfig, rng: random.Random) -> N
             f"timer message is under flow control, max num limit is {2 * most} or the current value is greater "
             f"than {most} and less than {2 * most}, trigger random flow control",
         )
+
+
+def roll_window(config: StoreConfig) -> int:
+    """``timerRollWindowSlot``, or the whole wheel if that is out of range: messages beyond it roll."""
+    slots = config.timer_roll_window_slot
+    return slots if 2 <= slots <= WINDOW - BLANK_SLOTS else WINDOW - BLANK_SLOTS
 
 
 def rolling_slot(due_ms: int, now_ms: int, roll_slots: int, precision_ms: int) -> int:

@@ -263,7 +263,7 @@ async def test_an_unexpected_error_does_not_end_delivery(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Running() as timers:
-        monkeypatch.setattr(timers.service, "_enter_new", lambda: 1 // 0)
+        monkeypatch.setattr(timers.service._enqueue, "enter_new", lambda: 1 // 0)
         timers.service._loop.wake_by(0)
         await eventually(lambda: "timer: delivery failed, will retry" in caplog.text)
         monkeypatch.undo()

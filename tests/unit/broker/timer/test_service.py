@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.broker.deferred.delivery_loop import RETRY_MS, SLICE_RECORDS
-from orbitmq.broker.timer import service as timer
+from orbitmq.broker.timer import dequeue
 from orbitmq.protocol.message.properties import encode, parse
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.store import AppendRefusedError, PutStatus, StoredMessage
@@ -211,7 +211,7 @@ def test_large_messages_make_short_slices() -> None:
 
 
 def test_a_long_chain_is_followed_in_several_slices(timers: Timers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timer, "SLICE_UNITS", 7)
+    monkeypatch.setattr(dequeue, "SLICE_UNITS", 7)
     for number in range(50):
         timers.send_in(5, b"%02d" % number)
     timers.look()
@@ -422,13 +422,13 @@ def test_a_clock_that_is_set_back_by_years_goes_back_once(timers: Timers, monkey
     timers.wait(10_000)
     timers.clock._now_ms = T0 - 10 * 365 * DAY
     backs: list[int] = []
-    go_back = timers.service._go_back_to
+    go_back = timers.service._enqueue._go_back_to
 
     def counted(time: int) -> None:
         backs.append(time)
         go_back(time)
 
-    monkeypatch.setattr(timers.service, "_go_back_to", counted)
+    monkeypatch.setattr(timers.service._enqueue, "_go_back_to", counted)
     for seconds in range(60, 10, -1):
         timers.send_in(seconds, b"%d" % seconds)
     timers.look()
