@@ -128,17 +128,7 @@ class TopicChanges:
 
     async def put(self, address: str, config: TopicConfig, *, attributes: str = "") -> None:
         """Write the settings of a topic at one broker as they are; attributes as ``+key=value,-key``."""
-        fields = {
-            "topic": config.topic_name,
-            "defaultTopic": AUTO_CREATE_TOPIC,
-            "readQueueNums": config.read_queue_nums,
-            "writeQueueNums": config.write_queue_nums,
-            "perm": config.perm,
-            "topicFilterType": config.topic_filter_type,
-            "topicSysFlag": config.topic_sys_flag,
-            "order": config.order,
-            "attributes": attributes or None,
-        }
+        fields = {**_fields_of(config), "attributes": attributes or None}
         await self._session.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
     async def remove(self, topic: str, *, cluster: str = "") -> None:
@@ -203,19 +193,23 @@ class TopicChanges:
         self, address: str, config: TopicConfig, mapping: TopicQueueMappingDetail, *, force: bool = False
     ) -> None:
         """Put one broker's part of a static topic in force."""
-        fields = {
-            "topic": config.topic_name,
-            "defaultTopic": AUTO_CREATE_TOPIC,
-            "readQueueNums": config.read_queue_nums,
-            "writeQueueNums": config.write_queue_nums,
-            "perm": config.perm,
-            "topicFilterType": config.topic_filter_type,
-            "topicSysFlag": config.topic_sys_flag,
-            "order": config.order,
-            "force": force,
-        }
+        fields = {**_fields_of(config), "force": force}
         code = RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC
         await self._session.call(address, code, fields, mapping.encode())
+
+
+def _fields_of(config: TopicConfig) -> dict[str, object]:
+    """Header fields of the requests that write a topic."""
+    return {
+        "topic": config.topic_name,
+        "defaultTopic": AUTO_CREATE_TOPIC,
+        "readQueueNums": config.read_queue_nums,
+        "writeQueueNums": config.write_queue_nums,
+        "perm": config.perm,
+        "topicFilterType": config.topic_filter_type,
+        "topicSysFlag": config.topic_sys_flag,
+        "order": config.order,
+    }
 
 
 def merged(broker_name: str, before: TopicConfig | None, settings: TopicSettings) -> TopicPlacement:

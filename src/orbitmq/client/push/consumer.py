@@ -203,25 +203,25 @@ class Consumer:
 
     async def close(self) -> None:
         """Wait for running handlers, persist the offsets and leave the group."""
-        self._is_closed = True
-        member, self._runtime = self._runtime, None
-        if self._inbox is not None:
-            self._inbox.close()
-        if self._stopped is not None:
-            self._stopped.set()
+        member = self._end()
         if member is not None:
             await member.close()
 
     async def abort(self) -> None:
         """Stop as if the process had been killed: no offsets are persisted, brokers are not notified. For tests."""
+        member = self._end()
+        if member is not None:
+            await member.abandon()
+
+    def _end(self) -> PushRuntime | None:
+        """End ``run`` and iterations; returns what is still to be stopped."""
         self._is_closed = True
         member, self._runtime = self._runtime, None
         if self._inbox is not None:
             self._inbox.close()
         if self._stopped is not None:
             self._stopped.set()
-        if member is not None:
-            await member.abandon()
+        return member
 
     async def run(self) -> None:
         """Consume until SIGTERM, until this is cancelled (as Ctrl-C does), or until ``close`` is called."""
