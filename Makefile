@@ -1,6 +1,6 @@
 # Commands for developers. `make run` and `make test` set up everything they need by themselves.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-python-path setup lock lint format docs wheels bench spark spark-soak conformance soak kill9 kill9-ha simulate fuzz clean
+.PHONY: help run test test-python-path test-lowest setup lock lint format docs wheels bench spark spark-soak conformance soak kill9 kill9-ha simulate fuzz clean
 SHELL := bash
 BIN := .venv/bin
 # Fast rings run first, so that a mistake shows in seconds.
@@ -25,6 +25,9 @@ test: setup ## all tests, fast rings first; peers that are missing are skipped b
 PYTHON_PATH_RINGS := tests/unit/native tests/unit/broker tests/unit/store tests/property/broker tests/property/store
 test-python-path: setup ## the unit and property tests of broker and store on the Python path (ORBITMQ_NATIVE=off)
 	@ORBITMQ_NATIVE=off $(BIN)/pytest -n $(WORKERS) -q $(PYTHON_PATH_RINGS) $(PYTEST_ARGS)
+
+test-lowest: setup ## the client's tests, a server and the command line with the lowest versions that pyproject.toml allows
+	@scripts/lowest
 
 setup: ## only the set-up: .venv with the orbitmq command
 	@scripts/setup

@@ -8,6 +8,7 @@ try:
 except ImportError as error:
     if (error.name or "").partition(".")[0] not in {"faststream", "fast_depends"}:
         raise
-    raise ImportError("FastStream is not installed: pip install 'faststream>=0.7'", name=error.name) from error
+    sentence = "FastStream is not installed, or too old: pip install -U 'orbitmq[faststream]'"
+    raise ImportError(sentence, name=error.name) from error
 
 __all__ = ["OrbitMQBroker", "OrbitMQMessage", "OrbitMQResponse", "OrbitMQRouter", "TestOrbitMQBroker"]
