@@ -125,7 +125,11 @@ class AuditLog:
     async def _write_periodically(self) -> None:
         while True:
             await asyncio.sleep(SECONDS)
-            await self.persist()
+            try:
+                await self.persist()
+            except Exception:
+                # Any error: otherwise nothing would be recorded until the next start.
+                log.exception("audit: writing failed, will retry")
 
     async def persist(self) -> None:
         """Write the waiting lines now. A failure is logged, and they are kept."""

@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.deferred.delivery_loop import RepeatedWarning
+from orbitmq.broker.quarantine import is_transient
 from orbitmq.protocol.bodies import TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
@@ -230,8 +231,14 @@ class EscapeBridge:
             problem = str(error)
             self._routes.pop(message.topic, None)
         except Exception as error:
-            log.exception("escape: a message of topic %s failed, will retry", message.topic)
             problem = str(error)
+            # A message that can never be sent must not keep the ones behind it.
+            sender = getattr(asyncio.current_task(), "get_name", str)()
+            record = f"a message of {message.topic}"
+            if not is_transient(error) and self._runtime.stats.quarantine.failed(
+                "escape", sender, id(message), record, error
+            ):
+                return True
         self._warning.log(
             f"escape: a message of topic {message.topic} was not sent, will retry: {problem}",
             RemotingError(problem),

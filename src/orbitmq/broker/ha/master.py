@@ -147,8 +147,8 @@ class ReplicationMaster:
             self._waiting.popleft()  # too late, and no slave is there whose report would remove it
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((end, future))
-        for slave in self.slaves:
-            slave.push()
+        for slave in list(self.slaves):
+            self._serve(slave, slave.push)
         return future
 
     def acknowledged(self, slave: SlaveConnection) -> None:
@@ -248,14 +248,22 @@ class ReplicationMaster:
         self._schedule()
         self._ticks += 1
         if self._ticks % TICKS_PER_CHECK:
-            for slave in self.slaves:
-                slave.push()
+            for slave in list(self.slaves):
+                self._serve(slave, slave.push)
             return
         now = self.now()
         for slave in list(self.slaves):
-            slave.tick(now)
+            self._serve(slave, slave.tick, now)
             slave.lag_seconds(now)
         self._count_in_sync()
+
+    def _serve(self, slave: SlaveConnection, work: Callable[..., None], *args: float) -> None:
+        """Do the work of one slave. An error closes its connection, and the others are served."""
+        try:
+            work(*args)
+        except Exception as error:
+            log.exception("ha: serving slave %s failed", slave.address)
+            slave.close(f"serving it failed: {error}")
 
     # Parts of the log that are not in the page cache
 

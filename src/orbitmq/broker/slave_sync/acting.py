@@ -93,6 +93,9 @@ class ActingMaster:
                     self._set(MASTER_ID not in members and min(members) == self._role.broker_id)
             except ProtocolError as error:
                 log.warning("acting master: malformed answer of a name server: %s", error)
+            except Exception:
+                # Any error: a slave that ceased to look would stand in for ever, or never.
+                log.exception("acting master: looking for the master failed, will retry")
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._config.sync_broker_member_group_period / 1000)
@@ -107,4 +110,7 @@ class ActingMaster:
         else:
             log.info("acting master: the master of %s is back, this slave follows it", self._config.broker_name)
         for callback in self.on_change:
-            callback()
+            try:
+                callback()
+            except Exception:
+                log.exception("acting master: a part of this slave did not take the change")
