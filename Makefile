@@ -1,6 +1,6 @@
 # Commands for developers. `make run` and `make test` set up everything they need by themselves.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-python-path test-lowest setup lock lint format docs wheels bench spark spark-soak conformance soak kill9 kill9-ha simulate fuzz clean
+.PHONY: help run test test-python-path test-lowest setup lock lint format docs wheels bench spark spark-soak conformance soak kill9 kill9-ha simulate fuzz fuzz-guided clean
 SHELL := bash
 BIN := .venv/bin
 # Fast rings run first, so that a mistake shows in seconds.
@@ -86,6 +86,10 @@ simulate: setup ## simulated clusters with faults from seeds; SEEDS=10000, SEED=
 fuzz: setup ## malformed frames against real servers, then probes; FRAMES=5000000 SEED=1 FIRST=0 SANITIZE=1
 	@PYTHONPATH=tests $(BIN)/python -m faults.fuzz --frames $(or $(FRAMES),200000) $(if $(SEED),--seed $(SEED)) \
 		$(if $(FIRST),--first $(FIRST)) $(if $(SANITIZE),--sanitize) $(FUZZ_ARGS)
+
+# Needs `pip install atheris==3.0.0` in .venv (Linux); what is found is in a file crash-… of this folder.
+fuzz-guided: setup ## coverage-guided fuzzing of what reads bytes of strangers; FUZZ_SECONDS=300
+	@ORBITMQ_NATIVE=off PYTHONPATH=tests $(BIN)/python -m faults.fuzz.guided -max_total_time=$(or $(FUZZ_SECONDS),60) $(FUZZ_ARGS)
 
 clean: ## remove the virtual environment, caches and downloaded peers
 	@rm -rf .venv .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
