@@ -40,6 +40,11 @@ class PartlySentError(SendError):
         self.unsent = unsent
 
 
+MAX_BATCH_MESSAGES = 4000
+"""Messages in one request. Its response has an id of 32 characters (IPv6: 56) of each in the header, which has 256 KiB
+at most; beyond that the connection would be closed, and the batch sent, and stored, again."""
+
+
 def check_batch(messages: Sequence[Message], max_bytes: int, serializer: Serializer = AUTO) -> None:
     """Raise InvalidMessageError for messages that cannot be in one batch."""
     if not messages:
@@ -93,7 +98,7 @@ def cut(items: Sequence[tuple[int, bytes, bytes]], max_bytes: int) -> Iterator[t
                 f"a message takes {needed} bytes of a batch, and at most {max_bytes} are allowed "
                 "(max_message_size): send it alone"
             )
-        if size + needed > max_bytes:
+        if size + needed > max_bytes or index - begin == MAX_BATCH_MESSAGES:
             yield begin, index
             begin, size = index, 0
         size += needed

@@ -132,6 +132,15 @@ async def test_no_part_is_larger_than_the_limit() -> None:
         assert max(map(len, bodies)) <= 1000
 
 
+async def test_a_large_batch_of_small_messages_is_stored_once() -> None:
+    """The ids of all messages of a request are in the header of its response, which has a limit."""
+    async with LocalCluster() as cluster, Producer(cluster.name_server, group="g") as producer:
+        receipts = await producer.send_batch([Message(TOPIC, b"%d" % number) for number in range(10_000)])
+        assert len({receipt.message_id for receipt in receipts}) == 10_000
+        assert len({receipt.offset_message_id for receipt in receipts}) == 10_000
+        assert sorted(int(message.body) for message in cluster.messages(TOPIC)) == list(range(10_000))
+
+
 async def test_nothing_is_sent_if_one_message_cannot_be() -> None:
     async with peer_brokers() as peers, Producer(peers.name_server, group="g") as producer:
         with pytest.raises(InvalidMessageError):
