@@ -41,8 +41,8 @@ class PartlySentError(SendError):
 
 
 MAX_BATCH_MESSAGES = 4000
-"""Messages in one request. Its response has an id of 32 characters (IPv6: 56) of each in the header, which has 256 KiB
-at most; beyond that the connection would be closed, and the batch sent, and stored, again."""
+"""Messages in one request. Its response has an id of 32 characters (IPv6: 56) of each in the header, which has
+256 KiB at most; beyond that the connection would be closed, and the batch sent, and stored, again."""
 
 
 def check_batch(messages: Sequence[Message], max_bytes: int, serializer: Serializer = AUTO) -> None:
