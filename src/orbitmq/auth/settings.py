@@ -110,7 +110,7 @@ AUTH_KEYS = frozenset(
         *("authenticationEnabled", "authorizationEnabled", "authenticationWhitelist", "authorizationWhitelist"),
         *("initAuthenticationUser", "innerClientAuthenticationCredentials", "migrateAuthFromV1Enabled"),
         *("authKeyFile", "adminNetworks", "auditLog", "auditLogBytes", "aclEnable"),
-        *("haAuthenticationEnabled", "haTlsEnable"),
+        *("haAuthenticationEnabled", "haTlsEnable", "metricsPromExporterTls"),
     )
 )
 """The keys of access control. Nobody may change them over the network."""

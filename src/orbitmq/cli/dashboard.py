@@ -91,6 +91,13 @@ class Protection:
     secure_cookies: Annotated[
         bool, typer.Option("--secure-cookies", help="Send cookies over HTTPS only, behind a proxy with TLS.")
     ] = False
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Certificate in PEM: serve the console over HTTPS.", show_default=False),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Key of the certificate in PEM.", show_default=False)
+    ] = None
     access_key: Annotated[
         str,
         typer.Option(envvar="ORBITMQ_ACCESS_KEY", help="Access key of the clusters.", show_default=False),
@@ -175,7 +182,9 @@ def _config(where: Where, protection: Protection, single_sign_on: SingleSignOn) 
         login=protection.login,
         read_only=protection.read_only,
         allowed_hosts=tuple(name.lower() for name in protection.allow_host or ()),
-        secure_cookies=protection.secure_cookies,
+        secure_cookies=protection.secure_cookies or protection.tls_cert is not None,
+        tls_certificate="" if protection.tls_cert is None else str(protection.tls_cert.expanduser()),
+        tls_key="" if protection.tls_key is None else str(protection.tls_key.expanduser()),
         oidc=OidcConfig(
             issuer=single_sign_on.oidc_issuer,
             client_id=single_sign_on.oidc_client_id,
@@ -201,8 +210,9 @@ async def _serve(serve: Callable[..., object], config: "DashboardConfig", until_
     password = console.users.create_first() if config.login else None
 
     def ready(port: int) -> None:
+        scheme = "https" if config.tls_certificate else "http"
         host = f"[{config.host}]" if ":" in config.host else config.host
-        out.print(f"[bold]console[/]      http://{safe(host)}:{port}", soft_wrap=True)
+        out.print(f"[bold]console[/]      {scheme}://{safe(host)}:{port}", soft_wrap=True)
         if password is not None:
             out.print(
                 f"[bold]first user[/]   admin, password {safe(password)}\n"

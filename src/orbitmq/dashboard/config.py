@@ -55,6 +55,9 @@ class DashboardConfig:
     """Further names in the Host header, for a console behind a proxy."""
     secure_cookies: bool = False
     """Send cookies over HTTPS only: for a console behind a proxy with TLS."""
+    tls_certificate: str = ""
+    """PEM file: the console is served over HTTPS. Read again when it changes."""
+    tls_key: str = ""
     oidc: OidcConfig | None = None
     """A provider at which users can sign in."""
     access_key: str = ""
@@ -73,6 +76,10 @@ class DashboardConfig:
             )
         if self.oidc is not None and not self.login:
             raise InvalidRequestError("a console without login has nobody who signs in: leave out --no-login")
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise InvalidRequestError(
+                "give both a certificate and its key, --tls-cert and --tls-key, or none of them"
+            )
         if bool(self.access_key) != bool(self.secret_key):
             raise InvalidRequestError("give both an access key and a secret key, or none of them")
         if not 0 <= self.history_mib <= 4096:

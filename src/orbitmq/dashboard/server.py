@@ -12,13 +12,17 @@ from orbitmq.admin.errors import InvalidRequestError
 from orbitmq.dashboard.pages.register import add_pages
 from orbitmq.dashboard.rest.app import make_app
 from orbitmq.dashboard.rest.guard import MAX_WEBSOCKET_MESSAGE, Guard
+from orbitmq.remoting import ServerTls, TlsConfigError
+from orbitmq.remoting.tls.context import ServerCertificates, reloading_context
 
 if TYPE_CHECKING:
     import asyncio
+    import ssl
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from fastapi import FastAPI
 
+    from orbitmq.dashboard.config import DashboardConfig
     from orbitmq.dashboard.console import Console
 
 MAX_CONNECTIONS = 1000
@@ -46,9 +50,22 @@ async def serve(console: Console, stop: asyncio.Event, ready: Callable[[int], No
         ws_max_size=MAX_WEBSOCKET_MESSAGE,
         h11_max_incomplete_event_size=64 << 10,
     )
+    config.load()
+    config.ssl = _tls(console.config)
     server = _Server(config, lambda: ready(listener.getsockname()[1]), stop)
     with contextlib.closing(listener):
         await server.serve([listener])
+
+
+def _tls(config: DashboardConfig) -> ssl.SSLContext | None:
+    """Raises InvalidRequestError."""
+    if not config.tls_certificate:
+        return None
+    tls = ServerTls(certificate_path=config.tls_certificate, key_path=config.tls_key)
+    try:
+        return reloading_context(ServerCertificates(tls))
+    except TlsConfigError as error:
+        raise InvalidRequestError(str(error)) from None
 
 
 class _Server(uvicorn.Server):

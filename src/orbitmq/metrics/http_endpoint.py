@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from orbitmq.metrics.prometheus_text import CONTENT_TYPE, render
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
 
     from orbitmq.metrics.snapshot import Snapshot
@@ -41,7 +42,14 @@ class MetricsEndpointError(Exception):
 class PrometheusEndpoint:
     """Serves the snapshots of ``collect`` between ``start`` and ``stop``."""
 
-    def __init__(self, collect: Callable[[], Awaitable[Snapshot]], host: str, port: int) -> None:
+    def __init__(
+        self,
+        collect: Callable[[], Awaitable[Snapshot]],
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._tls = tls
         self._collect = collect
         self._host = host
         self._port = port
@@ -58,7 +66,9 @@ class PrometheusEndpoint:
     async def start(self) -> None:
         """Listen. Raises MetricsEndpointError."""
         try:
-            self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=MAX_HEAD_BYTES)
+            self._server = await asyncio.start_server(
+                self._accept, self._host, self._port, limit=MAX_HEAD_BYTES, ssl=self._tls
+            )
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise MetricsEndpointError(

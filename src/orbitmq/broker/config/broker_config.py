@@ -175,6 +175,8 @@ class BrokerConfig(LimitSettings):
         self.check_remoting()
         self.check_metrics()
         self.check_auth()
+        if self.metrics_prom_exporter_tls and not self.tls_server_cert_path:
+            raise ConfigError("metricsPromExporterTls=true needs a certificate: set tls.server.certPath")
         self.check_failover()
         for name in ("broker_name", "broker_cluster_name", "bind_address"):
             if not getattr(self, name):

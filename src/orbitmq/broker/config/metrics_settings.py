@@ -34,6 +34,8 @@ class MetricsSettings(FailoverSettings):
     metrics_prom_exporter_host: str = ""
     """IP address of the endpoint. Empty: 127.0.0.1, where RocketMQ takes ``brokerIP1``."""
     metrics_prom_exporter_port: int = 5557
+    metrics_prom_exporter_tls: bool = setting(False, optional=True)
+    """Not RocketMQ's: TLS on the endpoint, with the certificate of ``tls.server.certPath``."""
     metrics_grpc_exporter_target: str = ""
     metrics_grpc_exporter_header: str = ""
     """``name:value,name:value``."""

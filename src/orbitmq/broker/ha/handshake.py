@@ -36,7 +36,7 @@ MAX_PENDING = 64
 def check_handshakes(broker: BrokerConfig, store: StoreConfig) -> None:
     """Raise ConfigError for handshakes that this broker could not do."""
     is_slave = store.broker_role is BrokerRole.SLAVE
-    if store.ha_authentication_enabled and not broker.authentication_enabled:
+    if store.ha_authentication_enabled and not (broker.authentication_enabled or broker.acl_enable):
         raise ConfigError("haAuthenticationEnabled=true needs authenticationEnabled=true and its users")
     if store.ha_authentication_enabled and not broker.inner_client_authentication_credentials and is_slave:
         raise ConfigError("haAuthenticationEnabled=true of a slave needs innerClientAuthenticationCredentials")

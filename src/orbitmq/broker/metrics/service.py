@@ -25,6 +25,7 @@ from orbitmq.metrics.periodic import LogExporter, PeriodicExporter
 from orbitmq.metrics.snapshot import Snapshot
 from orbitmq.platform.loop_slices import in_slices
 from orbitmq.protocol.versions import CURRENT_VERSION
+from orbitmq.remoting.tls.context import ServerCertificates, reloading_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -90,7 +91,10 @@ class MetricsService:
         config, kind = self._config, self._config.metrics_exporter
         if kind is MetricsExporterType.PROM:
             host = config.metrics_prom_exporter_host or LOOPBACK
-            self._endpoint = PrometheusEndpoint(self.collect, host, config.metrics_prom_exporter_port)
+            tls = None
+            if config.metrics_prom_exporter_tls:
+                tls = reloading_context(ServerCertificates(config.server_tls))
+            self._endpoint = PrometheusEndpoint(self.collect, host, config.metrics_prom_exporter_port, tls)
             await self._endpoint.start()
         elif kind is MetricsExporterType.LOG:
             self._periodic = PeriodicExporter(

@@ -128,6 +128,21 @@ class ServerCertificates:
         return seen
 
 
+def reloading_context(certificates: ServerCertificates) -> ssl.SSLContext:
+    """A context for servers of other libraries, which take one at their start: handshakes use the current files."""
+    context = certificates.context()
+    if context is None:
+        raise TlsConfigError("no certificate is configured")
+
+    def use_current(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext) -> None:
+        current = certificates.context()
+        if current is not None:
+            connection.context = current
+
+    context.sni_callback = use_current
+    return context
+
+
 def _context(protocol: ssl._SSLMethod) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
