@@ -19,6 +19,7 @@ from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC
 from orbitmq.remoting import RemotingClient, RemotingError
+from orbitmq.store import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -118,9 +119,7 @@ class PreOnline:
         if answer.code != ResponseCode.SUCCESS:
             raise MasterRefusedError(f"slave {address} answered with code {answer.code}: {answer.remark}")
         if answer.body and self.checkpoints is not None:
-            undecided = UndecidedPops.decode(answer.body)
-            for queue_id, point in zip(undecided.queues, undecided.points, strict=False):
-                self.checkpoints.check_point(point, queue_id)
+            self._take_pops(UndecidedPops.decode(answer.body), self.checkpoints)
         slave = MasterClient(address, client)
         table, _ = await slave.consumer_offsets()
         async for key, queues in in_slices(table.offset_table.items()):
@@ -143,3 +142,12 @@ class PreOnline:
             checkpoint = await slave.timer_checkpoint()
             if checkpoint.read_time_ms > timer.read_time_ms:
                 await timer.take_over(checkpoint)
+
+    @staticmethod
+    def _take_pops(undecided: UndecidedPops, checkpoints: CheckpointWriter) -> None:
+        """Write check points that the slave could not decide about once more."""
+        for queue_id, point in zip(undecided.queues, undecided.points, strict=False):
+            try:
+                checkpoints.check_point(point, queue_id if 0 <= queue_id < checkpoints.queue_count else 0)
+            except StoreError as error:
+                log.error("pre-online: a check point of %s was not written: %s", point.topic, error)

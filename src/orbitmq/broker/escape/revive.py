@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.pop.checkpoint import Timer
     from orbitmq.broker.pop.service import PopService
     from orbitmq.broker.runtime import BrokerRuntime, Metadata
-    from orbitmq.protocol.bodies import PopCheckPoint
+    from orbitmq.protocol.bodies import AckMsg, PopCheckPoint
     from orbitmq.protocol.message.record import Record
     from orbitmq.store import StoredMessage
 
@@ -36,6 +36,9 @@ NOWHERE = -1
 
 MAX_HELD = 100_000
 """Records in memory; beyond that the timer waits."""
+
+MAX_HANDED_OVER = 20_000
+"""Check points in one response to the master. The messages of others are redelivered."""
 
 RETRY_SECONDS = 0.02
 
@@ -57,6 +60,8 @@ class EscapeRevive(ReviveService):
         self._held: collections.OrderedDict[tuple[int, Key], int] = collections.OrderedDict()
         """Check points in memory that decide about records that came due, with the numbers of these."""
         self._count = 0
+        self._number = 0
+        """Of the record in hand, if it came due here."""
         self._moved = asyncio.Event()
         self._done: dict[int, int] = {}
         """By revive queue, the offset of the last check point that was processed."""
@@ -121,12 +126,24 @@ class EscapeRevive(ReviveService):
         queue = queues.get(record.queue_id) or next(iter(queues.values()), None)
         if queue is None:
             return
-        before = dict.fromkeys(queue.pending)
-        bits = {key: point.bit_map for key, point in queue.pending.items()}
+        self._number = number
         self._process(queue, record)
-        for key, point in queue.pending.items():
-            if key not in before or point.bit_map != bits[key]:
-                self._held.setdefault((queue.queue_id, key), number)
+        self._number = 0
+
+    def _add_point(self, queue: ReviveQueue, record: Record) -> None:
+        super()._add_point(queue, record)
+        self._hold(queue, next(reversed(queue.pending)))
+
+    def _acknowledge(self, queue: ReviveQueue, ack: AckMsg, offsets: tuple[int, ...]) -> None:
+        super()._acknowledge(queue, ack, offsets)
+        key = self._key_of(ack)
+        if key in queue.pending:
+            self._hold(queue, key)
+
+    def _hold(self, queue: ReviveQueue, key: Key) -> None:
+        """Count the record in hand as decided about when this check point is."""
+        if self._number:
+            self._held.setdefault((queue.queue_id, key), self._number)
 
     def _processed(self, queue: ReviveQueue, key: Key, point: PopCheckPoint) -> None:
         self._held.pop((queue.queue_id, key), None)
@@ -166,7 +183,8 @@ class EscapeRevive(ReviveService):
         undecided: Undecided = []
         for queue in self.queues:
             for key, point in list(queue.pending.items()):
-                if hands_over and point.revive_time + AHEAD_MS > until_ms:
+                is_open = point.revive_time + AHEAD_MS > until_ms
+                if hands_over and is_open and len(undecided) < MAX_HANDED_OVER:
                     undecided.append((queue.queue_id, point))
                 else:
                     await self._revive_now(queue, point)

@@ -273,9 +273,7 @@ class ReviveService:
         queue.pending[key] = point
 
     def _acknowledge(self, queue: ReviveQueue, ack: AckMsg, offsets: tuple[int, ...]) -> None:
-        key = self._key(
-            ack.topic, ack.consumer_group, ack.queue_id, ack.start_offset, ack.pop_time, ack.broker_name
-        )
+        key = self._key_of(ack)
         point = queue.pending.get(key)
         if point is None:
             queue.early.setdefault(key, set()).update(offsets)
@@ -283,6 +281,11 @@ class ReviveService:
                 queue.early.popitem(last=False)
             return
         _mark(point, offsets)
+
+    def _key_of(self, ack: AckMsg) -> Key:
+        return self._key(
+            ack.topic, ack.consumer_group, ack.queue_id, ack.start_offset, ack.pop_time, ack.broker_name
+        )
 
     def _key(self, topic: str, group: str, queue_id: int, start: int, pop_time: int, broker: str | None) -> Key:
         return topic, group, queue_id, start, pop_time, broker or self._config.broker_name
