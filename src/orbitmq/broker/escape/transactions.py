@@ -10,6 +10,7 @@ log, so it is not sent; what was rolled back is checked once more, with the same
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import struct
 from typing import TYPE_CHECKING
@@ -199,9 +200,10 @@ class EscapeTransactions:
             if (
                 record is not None
                 and len(record) == size
-                and record[SYS_FLAG_AT + 3] & TRANSACTION_MASK == (TRANSACTION_COMMIT)
+                and record[SYS_FLAG_AT + 3] & TRANSACTION_MASK == TRANSACTION_COMMIT
             ):
-                yield decode_record(record).prepared_transaction_offset
+                with contextlib.suppress(ProtocolError, struct.error, ValueError):
+                    yield decode_record(record).prepared_transaction_offset
             # The end of a file is filled by a record without a message.
             at += size if size >= _HEAD.size else store_log.file_size - at % store_log.file_size
             read += size
