@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from orbitmq.testing.simulation.cluster import SimulatedCluster
 from orbitmq.testing.simulation.faults import Fault, FaultKind, from_json, random_faults, to_json
 from orbitmq.testing.simulation.run import run, shrink
 from simulation import planted
@@ -22,6 +23,38 @@ SEEDS = int(os.environ.get("ORBITMQ_SIMULATIONS", "8"))
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_whatever_fails_nothing_acknowledged_is_lost(seed: int) -> None:
     report = run(seed)
+    assert report.is_good, report
+    assert report.acknowledged > 500
+
+
+SEEDS_THAT_ACT = (17, 34)
+"""Seeds of clusters whose slaves act as master."""
+
+
+def _killed(at: float, which: int, seconds: float) -> Fault:
+    return Fault(at, FaultKind.KILL_BROKER, which, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("seed", "faults"),
+    [
+        (SEEDS_THAT_ACT[0], [_killed(15.0, 0, 20.0), _killed(42.0, 1, 15.0)]),
+        (
+            SEEDS_THAT_ACT[1],
+            [
+                Fault(15.0, FaultKind.POWER_CUT, 0, seconds=18.0),
+                _killed(22.0, 2, 3.0),
+                Fault(36.0, FaultKind.RESET, 2, 4),
+                Fault(42.0, FaultKind.STOP_BROKER, 1, seconds=12.0),
+                Fault(45.0, FaultKind.CLOCK_JUMP, 3, seed=7),
+            ],
+        ),
+    ],
+)
+def test_nothing_is_lost_while_slaves_act_for_dead_masters(seed: int, faults: list[Fault]) -> None:
+    """The first two brokers are the masters, the others their slaves."""
+    assert SimulatedCluster(seed).slaves_act
+    report = run(seed, faults)
     assert report.is_good, report
     assert report.acknowledged > 500
 

@@ -37,6 +37,11 @@ REPLICATED = {
 }
 """Settings of masters and slaves: a send is acknowledged when both have it on their disks."""
 
+SHARE_ACTING = 0.5
+"""Share of runs with slaves, and more than one master, in which slaves act as master."""
+
+ACTING = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true"}
+
 SETTINGS = {"messageDelayLevel": "1s 1s 2s 2s 3s 5s", "reviveInterval": "500"}
 
 
@@ -62,8 +67,9 @@ class SimulatedCluster:
             for number in range(brokers)
         ]
         self.slaves: list[BrokerMachine] = []
+        self.slaves_act = False
         if self.random.random() < SHARE_WITH_SLAVES:
-            self._add_slaves(settings)
+            self._add_slaves(settings, seed)
         self.world = World(self.loop, settings["namesrvAddr"], self.history)
         self.clients: list[Application] = []
         for number, kind in enumerate(Kind):
@@ -76,11 +82,16 @@ class SimulatedCluster:
     def _rng(self) -> random.Random:
         return random.Random(self.random.getrandbits(64))
 
-    def _add_slaves(self, settings: dict[str, str]) -> None:
-        """Give every broker a slave, and let its answers wait for it."""
+    def _add_slaves(self, settings: dict[str, str], seed: int) -> None:
+        """Give every broker a slave, and let its answers wait for it. Some slaves act for their masters."""
+        replicated = dict(REPLICATED)
+        # A draw of its own: the rest of the run follows from its seed as before.
+        if len(self.brokers) > 1 and random.Random(f"{seed} acts").random() < SHARE_ACTING:
+            self.slaves_act = True
+            replicated |= ACTING
         for number, master in enumerate(self.brokers):
-            master.change({"brokerRole": "SYNC_MASTER", **REPLICATED})
-            slave = {"brokerName": master.name, "brokerRole": "SLAVE", "brokerId": "1", **REPLICATED}
+            master.change({"brokerRole": "SYNC_MASTER", **replicated})
+            slave = {"brokerName": master.name, "brokerRole": "SLAVE", "brokerId": "1", **replicated}
             host = f"10.0.1.{number + 101}"
             self.slaves.append(
                 BrokerMachine(self.loop, f"{master.name}-slave", host, self._rng(), {**settings, **slave})

@@ -177,6 +177,7 @@ class NameServerMachine(Machine):
             kv_config_path="/nameserver/kvConfig.json",
             config_store_path="/nameserver/namesrv.properties",
             admin_networks=ADMIN_NETWORKS,
+            support_acting_master=True,
         )
         self.server = NameServer(config, disk=SwitchedDisk(self.disk), memory=MemoryBudget(MEMORY_BYTES))
         await self.server.start()
