@@ -121,6 +121,8 @@ class EscapeServices:
         self._is_running = False
         schedule, timer = self._deferred.schedule, self._deferred.timer
         schedule.pause()
+        # An Apache master takes over offsets only if their version is not older than its own.
+        schedule.advance_version()
         if timer is not None:
             timer.pause()
         undecided: Undecided = []

@@ -393,8 +393,12 @@ class ScheduleService:
         self.offsets[level.number] = level.offset
         if self._updates >= self._version_step:
             self._updates %= self._version_step
-            self.data_version.counter += 1
-            self.data_version.timestamp = self._clock.now_ms()
+            self.advance_version()
+
+    def advance_version(self) -> None:
+        """Mark the offsets as newer than those of other replicas, which compare versions."""
+        self.data_version.counter += 1
+        self.data_version.timestamp = self._clock.now_ms()
 
     def _table(self) -> DelayOffsetSerializeWrapper:
         return DelayOffsetSerializeWrapper(dict(self.offsets), dataclasses.replace(self.data_version))
