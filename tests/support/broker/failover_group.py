@@ -15,7 +15,7 @@ from orbitmq.aio import Message, Producer, SendStatus
 from orbitmq.broker import load_settings
 from orbitmq.client.errors import OrbitMQError
 from orbitmq.nameserver import NameServer, NameServerConfig
-from orbitmq.protocol.bodies.replication import BrokerReplicasInfo, EpochEntryCache
+from orbitmq.protocol.bodies.replication import BrokerReplicasInfo, EpochEntryCache, ReplicasInfo
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.remoting import RemotingClient, RemotingError
@@ -99,8 +99,11 @@ class Member:
 class FailoverGroup:
     """A name server in this process, and brokers that one controller decides about."""
 
-    def __init__(self, folder: Path, controller: str, count: int, *settings: str) -> None:
+    def __init__(self, folder: Path, controller: str, count: int, *settings: str, name: str = "g") -> None:
         self.controller = controller
+        self.name = name
+        self.shared: tuple[str, ...] = ()
+        """Settings of every member."""
         self.ledger = Ledger()
         self._folder = folder
         self._settings = settings
@@ -111,8 +114,8 @@ class FailoverGroup:
     async def __aenter__(self) -> Self:
         await self._names.start()
         self.name_server = f"{HOST}:{self._names.port}"
-        shared = (
-            *("brokerClusterName=c", "brokerName=g", f"bindAddress={HOST}"),
+        self.shared = shared = (
+            *("brokerClusterName=c", f"brokerName={self.name}", f"bindAddress={HOST}"),
             *(f"brokerIP1={HOST}", f"brokerIP2={HOST}"),
             *("enableControllerMode=true", f"controllerAddr={self.controller}", f"namesrvAddr={self.name_server}"),
             *("allAckInSyncStateSet=true", "autoCreateTopicEnable=true", *self._settings),
@@ -134,24 +137,27 @@ class FailoverGroup:
 
     # The controller's view
 
-    def _group(self) -> BrokerReplicasInfo:
-        answer = ask(self.controller, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=b'["g"]')
-        return BrokerReplicasInfo.decode(answer.body) if answer.body else BrokerReplicasInfo()
+    def _group(self) -> ReplicasInfo:
+        body = b'["%s"]' % self.name.encode()
+        answer = ask(self.controller, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=body)
+        info = BrokerReplicasInfo.decode(answer.body) if answer.body else BrokerReplicasInfo()
+        return info.replicas_info_table.get(self.name) or ReplicasInfo()
 
     def in_sync(self) -> list[str]:
         """Addresses of the replicas in the sync state set that are alive."""
-        info = self._group().replicas_info_table.get("g")
-        return [] if info is None else [one.broker_address or "" for one in info.in_sync_replicas if one.alive]
+        return [one.broker_address or "" for one in self._group().in_sync_replicas if one.alive]
+
+    def master_address(self) -> str:
+        return self._group().master_address or ""
 
     def master(self) -> Member:
         """The broker that the controller names as the master."""
-        address = self._group().replicas_info_table["g"].master_address
+        address = self.master_address()
         return next(member for member in self.members if member.address == address)
 
     async def master_other_than(self, old: Member) -> Member:
         """Wait until another broker is master."""
-        others = {None, "", old.address}
-        await eventually(lambda: self._group().replicas_info_table["g"].master_address not in others)
+        await eventually(lambda: self.master_address() not in {"", old.address})
         return self.master()
 
     # Clients
@@ -160,7 +166,6 @@ class FailoverGroup:
     async def sending(self) -> AsyncIterator[None]:
         """Clients that follow the route send all the time."""
         async with Producer(self.name_server, group="p", send_msg_timeout=3000) as producer:
-            await producer.send(Message(TOPIC, b"first"))
             tasks = [asyncio.create_task(self._send(producer)) for _ in range(SENDERS)]
             try:
                 yield

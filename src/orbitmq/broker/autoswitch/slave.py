@@ -63,6 +63,10 @@ class AutoSwitchSlave(ReplicationSlave):
         if self._client is not None:
             await self._client.close()
 
+    async def _run(self) -> None:
+        await self._ask_master()
+        await super()._run()
+
     def _look_for_master(self) -> None:
         """Ask name servers and the master itself for the address of its HA listener."""
         self._search_name_servers()
@@ -88,7 +92,10 @@ class AutoSwitchSlave(ReplicationSlave):
 
     def compare(self, master: MasterHandshake) -> None:
         """Compare the epochs of both logs. Raises ReplicationError unless this log continues the master's."""
-        mine, end = self.replica.epochs.epochs, self.log.end
+        end = self.log.end
+        # Named by the master in a frame that did not come to its end.
+        self.replica.epochs.cut(end + 1)
+        mine = self.replica.epochs.epochs
         common = common_end(mine, end, master.epochs, master.end)
         if common is None:
             raise ReplicationError(
@@ -100,7 +107,7 @@ class AutoSwitchSlave(ReplicationSlave):
                 f"this log and the master's differ from the first byte on, and its {end} bytes are too many to be "
                 "kept (quarantineMaxBytes): remove the store of this slave to have everything copied"
             )
-        if common < end or (mine.last is not None and mine.last.start > common):
+        if common < end:
             if not self._is_truncating:
                 self._is_truncating = True
                 self.replica.on_truncation(common)

@@ -165,7 +165,8 @@ class MasterStream:
         _, size, offset, epoch, start, confirmed = TRANSFER_HEAD.unpack(head)
         if not 0 <= size <= MAX_BODY or not 0 <= offset <= INT64_MAX - size:
             raise FrameError(f"a frame of {size} bytes for offset {offset}")
-        if size and (epoch < 0 or not 0 <= start <= offset):
+        # Apache's master names the next epoch already in the last frame of one.
+        if size and (epoch < 0 or not 0 <= start <= offset + size):
             raise FrameError(f"a frame for offset {offset} of epoch {epoch}, which begins at {start}")
         self._left, self._offset = size, offset
         self._epoch, self._confirmed = Epoch(epoch, start), confirmed

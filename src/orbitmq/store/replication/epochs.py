@@ -142,7 +142,7 @@ def common_end(mine: Epochs, my_end: int, masters: Epochs, master_end: int) -> i
     ends = _ends(masters, master_end)
     for entry, end in reversed(_ends(mine, my_end).items()):
         if entry in ends:
-            return min(end, ends[entry])
+            return min(end, my_end, ends[entry])
     first, masters_first = next(iter(mine)), next(iter(masters), None)
     if masters_first is not None and first.start == masters_first.start == 0:
         return 0  # both histories are complete: they differ from the first byte on

@@ -1,0 +1,155 @@
+"""Failover of brokers as processes under our controller: whatever happens to a master, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from peers.frames import ask
+from peers.ports import free_port
+from support.broker.failover_group import FailoverGroup, Member, send_command
+from support.cli.server_process import ServerProcess, orbitmq
+from support.remoting_harness import HOST, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+ROUNDS = int(os.environ.get("ORBITMQ_FAILOVERS", "2"))
+"""Masters that are killed, and stopped, one after the other."""
+
+LEASE_MS = 1500
+TIMES = (
+    *("brokerHeartbeatInterval=100", f"controllerHeartBeatTimeoutMills={LEASE_MS}", "slaveTimeout=500"),
+    *("haSendHeartbeatInterval=100", "haHousekeepingInterval=1000", "syncBrokerMetadataPeriod=500"),
+    *("haMaxTimeSlaveNotCatchup=1500", "checkSyncStateSetPeriod=200"),
+)
+SERVICE_NOT_AVAILABLE = 14
+SEND_MESSAGE = 10
+
+
+class OwnController:
+    """``orbitmq controller`` as a process that is killed and started again on its state."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir()
+        self._home = home
+        self.address = f"{HOST}:{free_port()}"
+        self._exit = contextlib.AsyncExitStack()
+        self.process: ServerProcess | None = None
+
+    async def start(self) -> None:
+        conf = self._home / "controller.conf"
+        conf.write_text(
+            f"controllerDLegerGroup=g1\ncontrollerDLegerPeers=n0-{self.address}\ncontrollerDLegerSelfId=n0\n"
+            f"controllerStorePath={self._home / 'state'}\nscanNotActiveBrokerInterval=200\n"
+            "scanInactiveMasterInterval=500\n"
+        )
+        self.process = await self._exit.enter_async_context(orbitmq(self._home, "controller", "-c", conf))
+        await self.process.says(r"(listens)")
+
+    async def kill(self) -> None:
+        assert self.process is not None
+        await self.process.stopped(signal.SIGKILL)
+        await self.close()
+
+    async def close(self) -> None:
+        self.process = None
+        await self._exit.aclose()
+        self._exit = contextlib.AsyncExitStack()
+
+
+@pytest.fixture
+async def controller(tmp_path: Path) -> AsyncIterator[OwnController]:
+    server = OwnController(tmp_path / "controller")
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+def send_to(member: Member) -> int:
+    """The code of the answer to a send to this broker; -1 without one."""
+    command = send_command(b"probe", 0)
+    try:
+        return ask(member.address, SEND_MESSAGE, command.ext_fields, b"probe").code
+    except OSError:
+        return -1
+
+
+async def test_masters_that_are_killed_lose_nothing(controller: OwnController, tmp_path: Path) -> None:
+    async with FailoverGroup(tmp_path, controller.address, 3, *TIMES, "minInSyncReplicas=2") as group:
+        async with group.sending():
+            for _ in range(ROUNDS):
+                await group.acknowledges(200)
+                old = group.master()
+                await old.end(signal.SIGKILL)
+                await group.master_other_than(old)
+                await group.acknowledges(200)
+                await old.start()
+                await eventually(lambda: len(group.in_sync()) == 3)
+        await group.settle()
+        group.check()
+
+
+async def test_a_master_that_was_stopped_and_resumed_acknowledges_nothing_that_is_lost(
+    controller: OwnController, tmp_path: Path
+) -> None:
+    async with FailoverGroup(tmp_path, controller.address, 2, *TIMES) as group:
+        for _ in range(ROUNDS):
+            old = group.master()
+            async with group.pinned_to(old), group.sending():
+                await group.acknowledges(200)
+                old.tell(signal.SIGSTOP)
+                await group.master_other_than(old)
+                await group.acknowledges(200)
+                old.tell(signal.SIGCONT)
+                await eventually(lambda: len(group.in_sync()) == 2)
+                await group.acknowledges(50)
+        await group.settle()
+        group.check()
+
+
+async def test_a_master_without_controller_and_slave_loses_nothing_that_it_acknowledged(
+    controller: OwnController, tmp_path: Path
+) -> None:
+    """Where Apache 5.5.0 drops the slave from its set, acknowledges, and loses all of it."""
+    async with FailoverGroup(tmp_path, controller.address, 2, *TIMES) as group:
+        old = group.master()
+        slave = next(member for member in group.members if member is not old)
+        async with group.pinned_to(old):
+            await group.acknowledges(200)
+            await controller.kill()
+            slave.tell(signal.SIGSTOP)
+            await eventually(lambda: "disconnected" in old.log)
+            before = len(group.ledger.placed)
+            await eventually(lambda: send_to(old) == SERVICE_NOT_AVAILABLE)
+            await asyncio.sleep(0.5)
+            assert len(group.ledger.placed) == before, "acknowledged what only this master has"
+            await old.end(signal.SIGKILL)
+        slave.tell(signal.SIGCONT)
+        await controller.start()
+        await group.master_other_than(old)
+        async with group.sending():
+            await group.acknowledges(100)
+        await old.start()
+        await group.settle()
+        group.check()
+
+
+async def test_a_master_refuses_messages_while_no_controller_confirms_it(
+    controller: OwnController, tmp_path: Path
+) -> None:
+    async with FailoverGroup(tmp_path, controller.address, 1, *TIMES) as group:
+        master = group.master()
+        await eventually(lambda: send_to(master) == 0)
+        await controller.kill()
+        await eventually(lambda: send_to(master) == SERVICE_NOT_AVAILABLE)
+        await controller.start()
+        await eventually(lambda: send_to(master) == 0)

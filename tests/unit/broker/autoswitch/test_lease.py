@@ -1,0 +1,42 @@
+from orbitmq.broker import BrokerConfig
+from orbitmq.broker.autoswitch.lease import Lease, boot_time
+
+
+class Time:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lease(*, fences: bool = True) -> tuple[Lease, Time]:
+    time = Time()
+    config = BrokerConfig(controller_heart_beat_timeout_mills=10_000, fence_without_controller=fences)
+    return Lease(config, time), time
+
+
+def test_a_lease_begins_when_the_request_was_sent() -> None:
+    one, time = lease()
+    assert not one.is_valid
+    time.now = 105
+    one.renew(100)
+    time.now = 109.9
+    assert one.is_valid
+    time.now = 110
+    assert not one.is_valid
+
+
+def test_an_old_answer_does_not_shorten_a_lease() -> None:
+    one, time = lease()
+    one.renew(108)
+    one.renew(101)
+    time.now = 117
+    assert one.is_valid
+
+
+def test_without_fencing_a_master_goes_on() -> None:
+    assert lease(fences=False)[0].is_valid
+
+
+def test_the_clock_goes_on() -> None:
+    assert boot_time() <= boot_time()
