@@ -82,7 +82,8 @@ async def apache_member(group: FailoverGroup, folder: Path) -> AsyncIterator[Apa
         **dict(
             line.split("=", 1) for line in (*group.shared, *SMALL_FILES.split()) if not line.startswith("namesrv")
         ),
-        **{"maxHashSlotNum": "1000", "storePathBrokerIdentity": str(folder / "identity")},
+        "maxHashSlotNum": "1000",
+        "storePathBrokerIdentity": str(folder / "identity"),
         "storePathEpochFile": str(folder / "apache-epochs"),
     }
     broker = await asyncio.to_thread(

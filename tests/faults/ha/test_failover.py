@@ -1,4 +1,4 @@
-"""Failover of brokers as processes under our controller: whatever happens to a master, nothing acknowledged is lost."""
+"""Failover of brokers as processes under our controller: nothing that was acknowledged is lost, ever."""
 
 from __future__ import annotations
 
