@@ -20,6 +20,7 @@ REMOTING_RANGES: dict[str, Range] = {
     "remoting_frame_timeout_seconds": Range(1, INT32_MAX),
     "remoting_min_bytes_per_second": Range(1, INT32_MAX),
     "remoting_max_connections": Range(1, INT32_MAX),
+    "remoting_max_connections_per_address": Range(0, INT32_MAX),
     "reserved_file_descriptors": Range(0, INT32_MAX),
 }
 """The ranges of the numbers below; a server checks them with those of its own settings."""
@@ -38,6 +39,8 @@ class RemotingSettings(TlsSettings):
     remoting_min_bytes_per_second: int = setting(65_536, optional=True)
     remoting_max_connections: int = setting(65_536, optional=True)
     """Lower if RLIMIT_NOFILE minus ``reservedFileDescriptors`` is lower."""
+    remoting_max_connections_per_address: int = setting(0, optional=True)
+    """0 is half of the connections of the process. Addresses of this machine have no limit."""
     reserved_file_descriptors: int = setting(0, optional=True)
     """Descriptors that connections leave to files; 0 is half of RLIMIT_NOFILE, at most 8,192."""
     trusted_proxies: str = setting("", optional=True)
@@ -58,6 +61,7 @@ class RemotingSettings(TlsSettings):
     def remoting_limits(self, idle_seconds: float) -> Limits:
         return Limits(
             connections=self.remoting_max_connections,
+            connections_per_address=self.remoting_max_connections_per_address,
             reserved_descriptors=self.reserved_file_descriptors,
             header_bytes=self.remoting_max_header_bytes,
             frame_seconds=self.remoting_frame_timeout_seconds,

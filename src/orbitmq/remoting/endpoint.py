@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.remoting.errors import one_sentence
+from orbitmq.remoting.limits.address_share import AddressShare
 from orbitmq.remoting.limits.descriptors import connections_allowed
 from orbitmq.remoting.limits.fair_scheduling import FairScheduler
 from orbitmq.remoting.limits.memory_guard import MemoryGuard
@@ -74,6 +75,7 @@ class Endpoint:
         """Limit of the connections of all endpoints that share the budget: they also share file descriptors."""
         if budget is not None:
             self._allowed = connections_allowed(limits.connections, limits.reserved_descriptors)
+        self._shares = AddressShare(limits.connections_per_address or max(self._allowed // 2, 1))
         self.calling: set[Connection] = set()
         """Connections with calls in flight."""
         self._on_open = on_open
@@ -120,6 +122,10 @@ class Endpoint:
         return False
 
     def add(self, connection: Connection) -> None:
+        # A client chooses its peers itself.
+        if self.guard is not None and not self._shares.take(connection.remote_address):
+            connection.abort()
+            return
         self.connections.add(connection)
         if self._on_open is not None:
             try:
@@ -132,6 +138,8 @@ class Endpoint:
         if connection not in self.connections:
             return
         self.connections.remove(connection)
+        if self.guard is not None:
+            self._shares.give_back(connection.remote_address)
         self.calling.discard(connection)
         connection.release_charge()
         if self._on_close is not None:

@@ -16,6 +16,9 @@ for properties that are a little too long, which are answered with MESSAGE_ILLEG
 In JSON every one of these bytes may be an escape of six, which counts as one."""
 
 
+_MAY_BE_0 = {"reserved_descriptors", "connections_per_address"}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of one server or client. Times are in seconds, of the loop's clock."""
@@ -25,6 +28,9 @@ class Limits:
 
     One more takes the place of the oldest one that has not sent anything, or is closed at once.
     """
+
+    connections_per_address: int = 0
+    """Of one address that is not of this machine; 0 is half of ``connections``."""
 
     reserved_descriptors: int = 0
     """File descriptors that connections leave to files; 0 is half of RLIMIT_NOFILE, at most 8,192."""
@@ -77,7 +83,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if not getattr(self, field.name) > 0 and field.name != "reserved_descriptors":
+            if not getattr(self, field.name) > 0 and field.name not in _MAY_BE_0:
                 raise ValueError(f"{field.name} must be more than 0, not {getattr(self, field.name)}")
         if self.write_max_bytes < self.write_high_bytes:
             raise ValueError("write_max_bytes must not be less than write_high_bytes")
