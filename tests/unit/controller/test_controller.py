@@ -9,6 +9,7 @@ import pytest
 from orbitmq.protocol.bodies import BrokerReplicasInfo, ElectMasterResponseBody, SyncStateSet
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.fastjson import dumps
+from peers.ports import free_port
 from support.controller_harness import CLUSTER, GROUP, QuietController
 from support.nameserver_harness import Wire
 
@@ -215,3 +216,29 @@ async def test_limits_are_refused_with_the_name_of_the_setting() -> None:
         assert "maxReplicasOfGroup" in str(full.remark)
         other = await server.ask(R.CONTROLLER_APPLY_BROKER_ID, **given, brokerName="other")
         assert "maxBrokerGroups" in str(other.remark)
+
+
+async def test_without_etcd_a_controller_answers_that_it_does_not_lead() -> None:
+    settings: dict[str, Any] = {
+        "controller_store_type": "etcd",
+        "etcd_endpoints": f"http://127.0.0.1:{free_port()}",
+    }
+    own = free_port()
+    settings["controller_d_leger_peers"] = f"n0-10.0.0.1:1;n1-10.0.0.2:{own}"
+    async with QuietController(**settings, controller_d_leger_self_id="n1") as server:
+        refused = await server.ask(R.CONTROLLER_GET_REPLICA_INFO, brokerName=GROUP)
+        assert refused.code == ResponseCode.CONTROLLER_NOT_LEADER
+        found = (await server.ask(R.CONTROLLER_GET_METADATA_INFO)).ext_fields
+        assert (found["isLeader"], found["controllerLeaderAddress"]) == ("false", "")
+        assert found["peers"] == f"n0:10.0.0.1:1;n1:10.0.0.2:{own};"
+
+
+async def test_the_peers_of_jraft_have_no_ids() -> None:
+    addresses: dict[str, Any] = {
+        "j_raft_init_conf": "127.0.0.1:9880",
+        "j_raft_controller_rpc_addr": "127.0.0.1:0",
+    }
+    async with QuietController(controller_type="jRaft", j_raft_server_id="127.0.0.1:9880", **addresses) as server:
+        found = (await server.ask(R.CONTROLLER_GET_METADATA_INFO)).ext_fields
+        assert found["peers"] == f"127.0.0.1:{server.controller.port};"
+        assert found["controllerLeaderId"] == "127.0.0.1:9880"
