@@ -65,11 +65,16 @@ class Elections:
             group.master_epoch,
             list(group.in_sync),
         )
-        if self._config.notify_broker_role_changed and self._notifications is not None:
+        # As in RocketMQ: the loss of a master alone is left to the polls of the brokers.
+        if group.master is None or not self._config.notify_broker_role_changed:
+            return
+        if self._notifications is not None:
             self._notifications.role_changed(group, outcome.replicas)
 
     def disconnected(self, connection: Connection) -> None:
-        """Brokers whose connection closed are dead at once."""
+        """Brokers whose connection closed are dead at once; unless this controller has closed it, to stop."""
+        if not self._timers:
+            return
         for member in self._service.liveness.disconnected(connection):
             self._lost(member, "connection closed")
 
