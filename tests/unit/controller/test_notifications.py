@@ -27,7 +27,7 @@ class Brokers:
 
     def __init__(self) -> None:
         self.received: list[Command] = []
-        handlers = {RequestCode.NOTIFY_BROKER_ROLE_CHANGED: handler_of(self.note)}
+        handlers = {int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED): handler_of(self.note)}
         self.server = RemotingServer([Listener(handlers)])
 
     def note(self, request: Command, _: Connection) -> Command:
