@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker import Broker, load_settings
 from orbitmq.broker.config.feature_defaults import FEATURES
+from orbitmq.controller import Controller, ControllerConfig
 from orbitmq.nameserver import NameServer
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.platform.memory_budget import MemoryBudget
@@ -25,6 +26,7 @@ EPOCH_MS = 1_700_000_000_000
 """When every simulation begins."""
 
 NAME_SERVER_PORT = 9876
+CONTROLLER_PORT = 9878
 BROKER_PORT = 10911
 
 MEMORY_BYTES = 256 << 20
@@ -180,6 +182,31 @@ class NameServerMachine(Machine):
             support_acting_master=True,
         )
         self.server = NameServer(config, disk=SwitchedDisk(self.disk), memory=MemoryBudget(MEMORY_BYTES))
+        await self.server.start()
+
+    async def _stop(self) -> None:
+        await self.server.stop()
+
+
+class ControllerMachine(Machine):
+    """A controller with its event log."""
+
+    server: Controller
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{CONTROLLER_PORT}"
+
+    async def _serve(self) -> None:
+        config = ControllerConfig(
+            listen_port=CONTROLLER_PORT,
+            bind_address=self.host,
+            controller_store_path="/controller",
+            config_store_path="/controller/controller.properties",
+            admin_networks=ADMIN_NETWORKS,
+        )
+        disk, memory = SwitchedDisk(self.disk), MemoryBudget(MEMORY_BYTES)
+        self.server = Controller(config, disk=disk, clock=self.clock, memory=memory)
         await self.server.start()
 
     async def _stop(self) -> None:
