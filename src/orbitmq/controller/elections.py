@@ -57,18 +57,17 @@ class Elections:
         if outcome.decision.event is None or group is None:
             return
         self.held += 1
-        log.info(
-            "election: broker group %s: master %s (%s), epoch %d, in sync %s",
-            group.name,
-            "none" if group.master is None else group.master,
-            group.master_address or outcome.decision.remark,
-            group.master_epoch,
-            list(group.in_sync),
-        )
-        # As in RocketMQ: the loss of a master alone is left to the polls of the brokers.
-        if group.master is None or not self._config.notify_broker_role_changed:
+        if group.master is None:
+            # As in RocketMQ: the loss of a master alone is left to the polls of the brokers.
             return
-        if self._notifications is not None:
+        log.info(
+            "election: broker group %s: master %d (%s), epoch %d",
+            group.name,
+            group.master,
+            group.master_address,
+            group.master_epoch,
+        )
+        if self._notifications is not None and self._config.notify_broker_role_changed:
             self._notifications.role_changed(group, outcome.replicas)
 
     def disconnected(self, connection: Connection) -> None:

@@ -141,7 +141,7 @@ def _explained(
                 f"or: orbitmq controller elect {name} {best.id}; it loses nothing that was acknowledged by the set",
             ],
         )
-    return _without_candidate(name, lost, replicas)
+    return _without_candidate(lost, replicas)
 
 
 def _with_master(replicas: tuple[ReplicaState, ...], master: ReplicaState) -> tuple[str, list[str]]:
@@ -164,7 +164,7 @@ def _with_master(replicas: tuple[ReplicaState, ...], master: ReplicaState) -> tu
     return f"{text}, and no other replica is in sync: if it dies, the group has none until it returns", advice
 
 
-def _without_candidate(name: str, lost: str, replicas: tuple[ReplicaState, ...]) -> tuple[str, list[str]]:
+def _without_candidate(lost: str, replicas: tuple[ReplicaState, ...]) -> tuple[str, list[str]]:
     in_sync = [one for one in replicas if one.in_sync]
     alive = [one for one in replicas if one.alive]
     if not in_sync:
@@ -180,8 +180,9 @@ def _without_candidate(name: str, lost: str, replicas: tuple[ReplicaState, ...])
         best = max(alive, key=lambda one: (one.position or (0, 0), -one.id))
         lost_bytes = "an unknown number of" if best.missing is None else f"at least {best.missing}"
         advice.append(
-            f"only if none of these can come back: set enableElectUncleanMaster=true at the controller, then "
-            f"orbitmq controller elect {name} {best.id}; this LOSES {lost_bytes} bytes of messages for ever"
+            "only if none of these can come back: set enableElectUncleanMaster=true at the controller (orbitmq "
+            f"controller config set), which then elects replica {best.id} within seconds, and set it back to false; "
+            f"this LOSES {lost_bytes} bytes of messages for ever"
         )
     elif in_sync:
         advice.append("no replica at all is alive: nothing else can be done")
