@@ -57,7 +57,8 @@ def elected_fields(group: BrokerGroup) -> tuple[dict[str, FieldValue], bytes]:
     """Header fields and body of an election."""
     addresses = {broker_id: one.address for broker_id, one in group.replicas.items()}
     members = BrokerMemberGroup(group.cluster, group.name, addresses)
-    body = ElectMasterResponseBody(members, list(group.in_sync)).encode()
+    # Apache's mqadmin skips the members, and cannot skip numeric keys without quotes.
+    body = ElectMasterResponseBody(members, list(group.in_sync)).encode(browser_compatible=True)
     return {**master_fields(group), "syncStateSetEpoch": group.set_epoch}, body
 
 

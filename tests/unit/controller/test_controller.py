@@ -58,6 +58,7 @@ async def test_a_group_begins_with_ids_a_registration_and_an_election() -> None:
         assert body.broker_member_group is not None
         assert body.broker_member_group.broker_addrs == {1: "127.0.0.1:1"}
         assert body.sync_state_set == [1]
+        assert b'"brokerAddrs":{"1":' in (elected.body or b"")
         assert (await server.elect(1)).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
         await server.join(2)
         assert (await server.register(2)).ext_fields["masterBrokerId"] == "1"

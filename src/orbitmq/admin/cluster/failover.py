@@ -181,7 +181,7 @@ def _without_candidate(lost: str, replicas: tuple[ReplicaState, ...]) -> tuple[s
         lost_bytes = "an unknown number of" if best.missing is None else f"at least {best.missing}"
         advice.append(
             "only if none of these can come back: set enableElectUncleanMaster=true at the controller (orbitmq "
-            f"controller config set), which then elects replica {best.id} within seconds, and set it back to false; "
+            f"controller config set), which then elects replica {best.id} within seconds; set it back to false; "
             f"this LOSES {lost_bytes} bytes of messages for ever"
         )
     elif in_sync:
