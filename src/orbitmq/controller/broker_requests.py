@@ -117,13 +117,15 @@ class BrokerRequests:
     async def register(self, request: Command, _: Connection) -> Command:
         fields = fields_of(request)
         name, address = _text(fields["brokerName"]), _text(fields["brokerAddress"])
+        broker_id = _or(fields["brokerId"], 0)
         with leader_error():
-            outcome = await self._service.register(name, _or(fields["brokerId"], 0), address)
+            outcome = await self._service.register(name, broker_id, address)
         group, body = outcome.group, None
         values: dict[str, FieldValue] = {"clusterName": _text(fields["clusterName"]), "brokerName": name}
         if group is not None and outcome.decision.code == ResponseCode.SUCCESS:
             body = set_body(group)
-            if group.master is not None and not outcome.replicas.is_gone(group.master):
+            # A master that registers has restarted: it has to request an election, which compares its log.
+            if group.master not in {None, broker_id} and not outcome.replicas.is_gone(group.master):
                 values = {**values, **master_fields(group), "syncStateSetEpoch": group.set_epoch}
         return answer_of(request, outcome, values, body)
 

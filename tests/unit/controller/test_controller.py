@@ -64,6 +64,19 @@ async def test_a_group_begins_with_ids_a_registration_and_an_election() -> None:
         assert (await server.register(2)).ext_fields["masterBrokerId"] == "1"
 
 
+async def test_a_restarted_master_is_master_again_by_an_election_only() -> None:
+    async with QuietController() as server:
+        await pair(server)
+        assert "masterBrokerId" not in (await server.register(1)).ext_fields
+        await server.heartbeat(1, epoch=1, maxOffset=100)
+        await server.heartbeat(2, epoch=1, maxOffset=100)
+        assert (await server.elect(1)).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+        # It has lost the end of its log in a crash, and the other one has it.
+        await server.heartbeat(1, epoch=1, maxOffset=90)
+        elected = await server.elect(1)
+        assert (elected.code, elected.ext_fields["masterBrokerId"]) == (0, "2")
+
+
 async def test_a_closed_connection_of_the_master_elects_at_once() -> None:
     async with QuietController() as server:
         await pair(server)
