@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import ssl
 import urllib.request
 from typing import TYPE_CHECKING, Self
 
@@ -28,10 +29,12 @@ def available() -> str | None:
 class EtcdCluster:
     """Members that answer when this is made. ``urls`` are their client addresses."""
 
-    def __init__(self, home: Path, members: int = 1) -> None:
+    def __init__(self, home: Path, members: int = 1, *, certificate: tuple[Path, Path] | None = None) -> None:
+        """``certificate`` and its key, in PEM, are for TLS with clients."""
         clients = [free_port() for _ in range(members)]
         peers = [free_port() for _ in range(members)]
-        self.urls = [f"http://127.0.0.1:{port}" for port in clients]
+        scheme = "http" if certificate is None else "https"
+        self.urls = [f"{scheme}://127.0.0.1:{port}" for port in clients]
         everyone = ",".join(f"m{number}=http://127.0.0.1:{port}" for number, port in enumerate(peers))
         self.processes: list[PeerProcess] = []
         for number in range(members):
@@ -49,6 +52,8 @@ class EtcdCluster:
                 "heartbeat-interval": "100",
                 "election-timeout": "1000",
             }
+            if certificate is not None:
+                options |= {"cert-file": str(certificate[0]), "key-file": str(certificate[1])}
             command = ["etcd", *(f"--{key}={value}" for key, value in options.items())]
             self.processes.append(PeerProcess(f"etcd m{number}", command, home=folder, environment={}))
         for process, url in zip(self.processes, self.urls, strict=True):
@@ -78,8 +83,10 @@ class EtcdCluster:
 
 
 def _is_healthy(url: str) -> bool:
+    # Whose certificate it is concerns the test, not this.
+    context = ssl._create_unverified_context() if url.startswith("https:") else None
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=1) as answer:
+        with urllib.request.urlopen(f"{url}/health", timeout=1, context=context) as answer:
             return b'"true"' in answer.read()
     except OSError:
         return False

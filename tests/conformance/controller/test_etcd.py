@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orbitmq.cli.server.certificates import server_certificate
 from orbitmq.controller.machine.events import BrokerIdApplied, BrokersCleaned, MasterElected
 from orbitmq.controller.storage.etcd import EtcdStorage
-from orbitmq.controller.storage.etcd_client import EtcdClient
+from orbitmq.controller.storage.etcd_client import Credentials, EtcdClient, EtcdError, put, tls_context
 from orbitmq.controller.storage.interface import CommitError, NotLeaderError
 from orbitmq.platform.clock import SYSTEM_CLOCK
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -20,6 +21,7 @@ from support.remoting_harness import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from orbitmq.platform.clock import Clock
 
@@ -160,6 +162,37 @@ async def test_controllers_that_do_not_lead_name_the_one_that_does(etcd: EtcdClu
         names = {"clusterName": CLUSTER, "brokerName": GROUP}
         found = (await follower.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, **names)).ext_fields
         assert (found["masterBrokerId"], found["masterEpoch"]) == ("1", "1")
+
+
+async def test_tls_and_etcds_own_users(tmp_path: Path) -> None:
+    if reason := available():
+        pytest.skip(reason)
+    files = server_certificate(tmp_path, [])
+    tls = tls_context(str(files.authority), "", "")
+    with EtcdCluster(tmp_path / "etcd", certificate=(files.certificate, files.key)) as etcd:
+        plain = EtcdClient(etcd.urls, seconds=5, tls=tls)
+        for method, request in (
+            ("auth/user/add", {"name": "root", "password": "secret"}),
+            ("auth/role/add", {"name": "root"}),
+            ("auth/user/grant", {"user": "root", "role": "root"}),
+            ("auth/enable", {}),
+        ):
+            await plain.call(method, request, retries=False)
+        with pytest.raises(EtcdError, match="user name is empty"):
+            await plain.txn([], [put(b"k", b"v")])
+        await plain.close()
+        stranger = EtcdClient(etcd.urls, seconds=5, tls=tls_context("", "", ""))
+        with pytest.raises(EtcdError, match="CERTIFICATE_VERIFY_FAILED"):
+            await stranger.grant(LEASE)
+        client = EtcdClient(etcd.urls, seconds=5, tls=tls, credentials=Credentials("root", "secret"))
+        one = EtcdStorage(client, "/t7", "a", SYSTEM_CLOCK, lease_seconds=LEASE)
+        async with running(one):
+            await eventually(lambda: one.leadership().is_leader)
+            await one.commit(applied("g"))
+            # A token that etcd has forgotten is replaced.
+            client._token = "forgotten"
+            await one.commit(MasterElected("g", 1, 1))
+            assert one.groups["g"].master == 1
 
 
 async def test_a_lost_member_of_etcd_is_no_loss(etcd: EtcdCluster) -> None:
