@@ -42,13 +42,15 @@ class OwnController:
         self.address = f"{HOST}:{free_port()}"
         self._exit = contextlib.AsyncExitStack()
         self.process: ServerProcess | None = None
+        self.more = ""
+        """Further settings."""
 
     async def start(self) -> None:
         conf = self._home / "controller.conf"
         conf.write_text(
             f"controllerDLegerGroup=g1\ncontrollerDLegerPeers=n0-{self.address}\ncontrollerDLegerSelfId=n0\n"
             f"controllerStorePath={self._home / 'state'}\nscanNotActiveBrokerInterval=200\n"
-            "scanInactiveMasterInterval=500\n"
+            f"scanInactiveMasterInterval=500\n{self.more}"
         )
         self.process = await self._exit.enter_async_context(orbitmq(self._home, "controller", "-c", conf))
         await self.process.says(r"(listens)")
@@ -153,3 +155,33 @@ async def test_a_master_refuses_messages_while_no_controller_confirms_it(
         await eventually(lambda: send_to(master) == SERVICE_NOT_AVAILABLE)
         await controller.start()
         await eventually(lambda: send_to(master) == 0)
+
+
+async def test_brokers_prove_themselves_to_each_new_master(controller: OwnController, tmp_path: Path) -> None:
+    inner = 'innerClientAuthenticationCredentials={"accessKey":"inner","secretKey":"inners-secret"}'
+    settings = ("authenticationEnabled=true", "haAuthenticationEnabled=true", inner)
+    await controller.kill()
+    # It signs what it tells the brokers.
+    controller.more = f"{inner}\n"
+    await controller.start()
+    async with FailoverGroup(tmp_path, controller.address, 2, *TIMES, *settings) as group:
+        old = group.master()
+        async with connection_to_ha(old) as (reader, writer):
+            writer.write(bytes(8))
+            assert await reader.read() == b""
+        await old.end(signal.SIGKILL)
+        await group.master_other_than(old)
+        await old.start()
+        await eventually(lambda: len(group.in_sync()) == 2)
+
+
+@contextlib.asynccontextmanager
+async def connection_to_ha(member: Member) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A stranger at the HA port."""
+    reader, writer = await asyncio.open_connection(HOST, member.port + 1)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
