@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from orbitmq.platform.memory_budget import MIN_BUDGET
 from orbitmq.platform.settings import INT32_MAX, INT64_MAX, ConfigError, Int64, Range, setting
@@ -68,8 +67,3 @@ class RemotingSettings(TlsSettings):
             frame_bytes_per_second=self.remoting_min_bytes_per_second,
             idle_seconds=idle_seconds,
         )
-
-
-def remoting_values(settings: RemotingSettings) -> dict[str, Any]:
-    """The values of these settings by field, for another server of the same process."""
-    return {field.name: getattr(settings, field.name) for field in dataclasses.fields(RemotingSettings)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq.admin.errors import InvalidRequestError, NotFoundError
+from orbitmq.admin.errors import NotFoundError
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.hosts import host_text
 from orbitmq.protocol.message.message_id import decode_offset_id
@@ -31,15 +31,6 @@ async def check_message_id(cluster: ManagedCluster, message_id: str) -> None:
         return
     if host_text(host) not in await _known(cluster):
         raise NotFoundError("message", message_id, "its id is not of a registered broker")
-
-
-async def address_in_id(cluster: ManagedCluster, message_id: str) -> str:
-    """The address of the broker that made an id. Raises InvalidRequestError, NotFoundError."""
-    try:
-        host, _ = decode_offset_id(message_id)
-    except ProtocolError as error:
-        raise InvalidRequestError(f"{error}: give the id that the broker made (offsetMsgId)") from error
-    return await check_broker(cluster, host_text(host))
 
 
 async def _known(cluster: ManagedCluster) -> set[str]:

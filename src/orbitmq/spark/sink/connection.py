@@ -168,7 +168,7 @@ class SinkConnection:
             raise error
         seconds = min(_FIRST_PAUSE * 2 ** (failures - 1), _MAX_PAUSE)
         log.warning(
-            "attempt %d to write to %s failed, the next one is in %.1f s: %s", failures, topic, seconds, error
+            "sink: attempt %d to write to %s failed, will retry in %.1f s: %s", failures, topic, seconds, error
         )
         await asyncio.sleep(seconds)
         publish_info = self._sender.ready(topic)
@@ -267,7 +267,7 @@ class SinkConnection:
         except BrokerError as error:
             if error.code != ResponseCode.NO_PERMISSION:
                 raise
-            log.warning("what was written to %s cannot be read, and is taken for whole: %s", topic, error)
+            log.warning("sink: messages of %s cannot be read back, they count as written: %s", topic, error)
             return True
         return found == keys
 

@@ -184,7 +184,7 @@ class TaskSending:
             _, future = self._under_way.popleft()
             error = future.exception()
             if error is not None:
-                log.debug("a chunk of a failed task was not written: %s", error)
+                log.debug("sink: a chunk of a failed task was not written: %s", error)
 
 
 def _batch(chunk: Chunk) -> EncodedMessage:

@@ -181,7 +181,7 @@ def _tell(messages: list[WriterCommitMessage | None], what: str) -> None:
     settle()  # the worker that ends writes does nothing else
     written = [message for message in messages if isinstance(message, Written)]
     log.info(
-        "%s is done: %d rows in %d chunks, of which %d were there already",
+        "sink: %s is written: %d rows in %d chunks, %d of which were there already",
         what,
         sum(message.rows for message in written),
         sum(message.chunks for message in written),
@@ -192,7 +192,7 @@ def _tell(messages: list[WriterCommitMessage | None], what: str) -> None:
 def _tell_of_failure(messages: list[WriterCommitMessage | None], what: str) -> None:
     rows = sum(message.rows for message in messages if isinstance(message, Written))
     log.warning(
-        "%s has failed; the %d rows of its finished tasks stay in their topics, and are found when it runs again",
+        "sink: %s failed: %d rows of its finished tasks stay in their topics and are found when it runs again",
         what,
         rows,
     )

@@ -23,7 +23,6 @@ class Shortage:
 
     def __init__(self, disk: Disk, log_dirs: tuple[str, ...], queue_dir: str, level: float) -> None:
         self._disk = disk
-        self._queue_dir = queue_dir
         self._level = level
         spaces = {path: disk.space(path) for path in log_dirs}
         queues = disk.space(queue_dir)

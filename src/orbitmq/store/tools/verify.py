@@ -99,7 +99,6 @@ def verify(
 class _Verification:
     def __init__(self, disk: Disk, layout: Layout, *, is_open: bool) -> None:
         self._disk = disk
-        self._layout = layout
         self._config = config = layout.config
         self._is_clean = not is_open and not AbortFile(disk, config).exists
         self._log = ReadOnlyLog(disk, config)

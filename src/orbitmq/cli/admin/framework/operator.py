@@ -22,7 +22,6 @@ from orbitmq.platform.settings import ConfigError
 if TYPE_CHECKING:
     from orbitmq.admin import AdminClient
 
-ChangeT = TypeVar("ChangeT")
 
 FAILED, WRONG_USE, NOT_FOUND, UNREACHABLE, PARTIAL = 1, 2, 3, 4, 5
 """Exit codes."""

@@ -118,8 +118,6 @@ UNSUPPORTED = {
 }
 """Commands that do not work here, and what to use."""
 
-ALIASES = {"QueryMsgTraceById": "queryMsgTraceById"}
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Option:
