@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -112,6 +113,46 @@ def test_wrong_and_missing_credentials_are_refused(
     assert "No route info of this topic" in operator.run(
         "sendMessage", "-t", "orders", "-p", "hello", **credentials
     )
+
+
+PLAIN = """
+accounts:
+- {accessKey: producer, secretKey: "12345678", topicPerms: ["orders=%s"]}
+- {accessKey: operator, secretKey: "87654321", admin: true}
+"""
+
+
+def test_the_java_client_and_mqadmin_have_the_rights_of_their_plain_account(apache: None, tmp_path: Path) -> None:
+    home = tmp_path / "rocketmq"
+    file = home / "conf" / "plain_acl.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(PLAIN % "DENY" + "globalWhiteRemoteAddresses: []\n")
+    settings = {
+        "aclEnable": "true",
+        "rocketmqHome": str(home),
+        "innerClientAuthenticationCredentials": '{"accessKey":"operator","secretKey":"87654321"}',
+        "authenticationWhitelist": "26,106",
+        "authorizationWhitelist": "26,106",
+        "waitTimeMillsInSendQueue": "60000",
+    }
+    tool = tmp_path / "mqadmin"
+    with (
+        serving(tmp_path / "server", settings, apache=False) as server,
+        AdminRunner(home=tool, nameserver=server.nameserver) as admin,
+    ):
+        operator = Operator(server, admin, tool)
+        boss: Any = {"key": "operator", "secret": "87654321"}
+        producer: Any = {"key": "producer", "secret": "12345678"}
+        assert "success" in operator.at_broker("updateTopic", "-t", "orders", **boss)
+        assert "AclException" in operator.at_broker("updateTopic", "-t", "more", **producer)
+        send = ("sendMessage", "-t", "orders", "-p", "hello")
+        assert "SEND_OK" in operator.run(*send, **boss)
+        for refused in (producer, {**producer, "secret": "wrong"}, {"key": ""}):
+            assert "SEND_OK" not in operator.run(*send, **refused)
+        file.write_text(PLAIN % "PUB")
+        deadline = time.monotonic() + 60
+        while "SEND_OK" not in (said := operator.run(*send, **producer)):
+            assert time.monotonic() < deadline, said
 
 
 def test_our_sdk_signs_for_apaches_broker(apache: None, tmp_path: Path) -> None:
