@@ -515,9 +515,10 @@ class Broker:
         sends = None if counts_sends else send_processor.fast_path(self.route_epoch)
         acks = None if sends is None else self.pop.fast_path(self.route_epoch, self.topics, self.timer)
         pulls = PullFastPath(self.route_epoch, self.store, self.pulls, self.groups, self.offsets, self.stats)
+        pops = None if sends is None else self.pop.pop_fast_path(self.route_epoch, self.topics, self.timer)
         if self.metrics is not None:
-            return MeasuredFastPath(sends, acks, pulls, self.metrics.requests)
-        return FastPath(sends, acks, pulls)
+            return MeasuredFastPath(sends, acks, pulls, pops, self.metrics.requests)
+        return FastPath(sends, acks, pulls, pops)
 
     def _send_requests(self) -> SendRequests:
         address = host_bytes(self.settings.broker.broker_address)

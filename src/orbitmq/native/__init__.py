@@ -65,6 +65,7 @@ class Native:
     # Compiled only
     send_batcher: type[_native.SendBatcher]
     ack_batcher: type[_native.AckBatcher]
+    pop_server: type[_native.PopServer]
     deferred_delivery: type[_native.DeferredDelivery]
     pull_server: type[_native.PullServer]
     log_replayer: type[_native.LogReplayer]
@@ -118,6 +119,7 @@ def python_path() -> Native:
         guard_maps=faulthandler.enable,
         send_batcher=_absent("SendBatcher"),
         ack_batcher=_absent("AckBatcher"),
+        pop_server=_absent("PopServer"),
         deferred_delivery=_absent("DeferredDelivery"),
         pull_server=_absent("PullServer"),
         log_replayer=_absent("LogReplayer"),
@@ -154,6 +156,7 @@ def _compiled(module: ModuleType) -> Native:
         guard_maps=made.guard_maps,
         send_batcher=made.SendBatcher,
         ack_batcher=made.AckBatcher,
+        pop_server=made.PopServer,
         deferred_delivery=made.DeferredDelivery,
         pull_server=made.PullServer,
         log_replayer=made.LogReplayer,

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from orbitmq.native.buffer import Buffer
 from orbitmq.native.python.queue_state import Counter, QueueState
-from orbitmq.native.results import Acknowledged, Delivered, Gathered, Pulled, Replayed, Served, Stored
+from orbitmq.native.results import Acknowledged, Delivered, Gathered, Popped, Pulled, Replayed, Served, Stored
 
 # Numbers side by side, in this machine's byte order: hashes of 32 bits, offsets and timestamps of 64.
 Column: TypeAlias = array[int] | npt.NDArray[np.int32] | npt.NDArray[np.int64]
@@ -188,6 +188,63 @@ class AckBatcher(RouteTable):
     def append(
         self, data: bytes, log: Buffer, position: int, limit: int, base: int, now: int, has_listeners: bool, /
     ) -> Acknowledged: ...
+
+# Serves pops that find messages, from topics that have a route.
+class PopServer(RouteTable):
+    # ``state`` is called with the names of a route; it returns the group's offsets by queue id, or None if the pop
+    # is for the Python path.
+    def __init__(
+        self,
+        *,
+        languages: tuple[bytes, ...],
+        json_parts: tuple[bytes, ...],
+        store_host: bytes,
+        max_body: int,
+        max_properties: int,
+        is_indexing: bool,
+        crc32: Callable[..., int],
+        revive_topic: bytes,
+        broker_name: bytes,
+        precision: int,
+        longest: int,
+        most: int,
+        most_bytes: int,
+        goes_down: bool,
+        state: Callable[[tuple[str, str]], dict[int, int] | None],
+    ) -> None: ...
+    @property
+    def route_count(self) -> int: ...
+    # Queues in the order of their ids, each with its read; and group and topic.
+    def add_pop_route(
+        self,
+        key: bytes,
+        queues: tuple[tuple[QueueState, Callable[[int, int], bytes]], ...],
+        names: tuple[str, str],
+        /,
+    ) -> None: ...
+    def close_pop_route(self, key: bytes, /) -> None: ...
+    # Serves the pop that data begins with, from the queue that draw says on. Records are given from first to end as
+    # by PullServer.answer, but none before checked_from. None, and nothing is changed, if it is for the Python
+    # path.
+    def pop(
+        self,
+        data: bytes,
+        revive_queue: int,
+        draw: int,
+        first: int,
+        end: int,
+        window: int,
+        checked_from: int,
+        file_size: int,
+        buffer_at: Callable[[int], Buffer | None],
+        log: Buffer,
+        position: int,
+        limit: int,
+        base: int,
+        now: int,
+        has_listeners: bool,
+        /,
+    ) -> Popped | None: ...
 
 # Answers pulls that find messages, from queues that have a route.
 class PullServer:

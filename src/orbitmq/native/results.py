@@ -119,6 +119,26 @@ class Acknowledged(NamedTuple):
     ranges: list[AckedRange]
 
 
+class Popped(NamedTuple):
+    """One pop whose check points are in the log."""
+
+    size: int
+    """Bytes of its frame."""
+    record_count: int
+    position: int
+    answer: bytes
+    entered: Entered[Any]
+    hashes: bytes
+    offsets: bytes
+    last: int
+    names: tuple[str, str]
+    """Group and topic, as given with the route."""
+    rest: int
+    """Messages of the topic that were left."""
+    queues: list[tuple[int, int, int, int]]
+    """Queue id, next offset, number of messages and their bytes, of each queue that gave some."""
+
+
 class Pulled(NamedTuple):
     """One pull that was answered."""
 

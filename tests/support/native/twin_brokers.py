@@ -190,7 +190,9 @@ async def _life(
         puts, gets, halves = broker.stats.puts, broker.stats.gets, broker.transactions.counts
         offsets = broker.offsets.as_body()
         acknowledged = sorted(
-            (key, counter.times, counter.nums) for key, counter in broker.stats.rare_counters("GROUP_ACK_NUMS")
+            (name, key, counter.times, counter.nums)
+            for name in ("GROUP_ACK_NUMS", "GROUP_CK_NUMS")
+            for key, counter in broker.stats.rare_counters(name)
         )
         counters = [broker.stats.put_counter(topic, queue_id) for topic in TOPICS for queue_id in range(2)]
         counted = (
@@ -198,6 +200,12 @@ async def _life(
             *([halves.of(topic) for topic in TOPICS], acknowledged),
             *(gets.nums, gets.times, broker.stats.missed_gets, offsets.offset_table, offsets.pull_offset_table),
             [broker.stats.view("GROUP_GET_SIZE", f"{topic}@shop") for topic in TOPICS],
+            [
+                broker.pop.pop_offsets.in_flight(topic, group, queue_id)
+                for topic in TOPICS
+                for group in ("shop", "bank")
+                for queue_id in range(2)
+            ],
             [(counter.times, counter.nums, counter.size) for counter in counters],
         )
     return Life(answers, counted, [contents(disk, f"/messages/{part}") for part in COMPARED])

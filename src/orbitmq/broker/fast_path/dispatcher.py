@@ -1,4 +1,4 @@
-"""Fast-path dispatch: routes received SEND, ACK and PULL frames to the native extension."""
+"""Fast-path dispatch: routes received SEND, ACK, PULL and POP frames to the native extension."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from orbitmq.remoting.interceptor import HEADER_AT
 
 if TYPE_CHECKING:
     from orbitmq.broker.fast_path.ack import AckFastPath
+    from orbitmq.broker.fast_path.pop import PopFastPath
     from orbitmq.broker.fast_path.pull import PullFastPath
     from orbitmq.broker.fast_path.send import SendFastPath
     from orbitmq.remoting import Connection
@@ -20,13 +21,16 @@ _SENDS: tuple[bytes, ...] = (
 )
 _ACKS: tuple[bytes, ...] = (b'{"code":200051,', b'{"code":200151,')
 _PULLS: tuple[bytes, ...] = (b'{"code":11,', b"\x00\x0b", b'{"code":361,', b"\x01\x69")
+_POPS: tuple[bytes, ...] = (b'{"code":200050,',)
 """First bytes of the headers of such requests: in JSON as nearly all clients write it, and in binary, where a code
 like that of an acknowledgement does not fit."""
 
 _JSON = b"{"
 _USUAL_JSON = tuple(b'{"code":%d' % digit for digit in range(10))
 _USUAL_BEGINNINGS = {
-    int(prefix[len(b'{"code":') : -1]): prefix for prefix in (*_SENDS, *_ACKS, *_PULLS) if prefix.startswith(_JSON)
+    int(prefix[len(b'{"code":') : -1]): prefix
+    for prefix in (*_SENDS, *_ACKS, *_PULLS, *_POPS)
+    if prefix.startswith(_JSON)
 }
 """By request code."""
 
@@ -47,27 +51,35 @@ def _begins(data: bytes, at: int, prefixes: tuple[bytes, ...]) -> bool:
 class FastPath:
     """Interceptor that offers frames to the adapters by the first bytes of their headers."""
 
-    def __init__(self, sends: SendFastPath | None, acks: AckFastPath | None, pulls: PullFastPath) -> None:
+    def __init__(
+        self,
+        sends: SendFastPath | None,
+        acks: AckFastPath | None,
+        pulls: PullFastPath,
+        pops: PopFastPath | None = None,
+    ) -> None:
         self._sends = sends
         self._acks = acks
+        self._pops = pops
         self._pulls: PullFastPath | None = pulls
         self._collect_prefixes()
 
     def _collect_prefixes(self) -> None:
         self.together: tuple[bytes, ...] = () if self._sends is None else _SENDS
         acks = () if self._acks is None else _ACKS
-        self._prefixes = self.together + acks + (() if self._pulls is None else _PULLS)
+        pops = () if self._pops is None else _POPS
+        self._prefixes = self.together + acks + pops + (() if self._pulls is None else _PULLS)
 
     def without_pulls(self) -> FastPath:
-        """A copy for a port that serves no pulls."""
+        """A copy for a port that serves no pulls and pops."""
         other = copy.copy(self)
-        other._pulls = None
+        other._pulls = other._pops = None
         other._collect_prefixes()
         return other
 
     def rebuild(self) -> None:
         """Apply changed settings."""
-        for adapter in (self._sends, self._acks, self._pulls):
+        for adapter in (self._sends, self._acks, self._pulls, self._pops):
             if adapter is not None:
                 adapter.rebuild()
 
@@ -97,6 +109,10 @@ class FastPath:
                 # This pull finds nothing; those behind it may find something.
                 return taken, self._until_next(data, taken)
             prefixes = _PULLS
+        elif self._pops is not None and _begins(data, HEADER_AT, _POPS):
+            prefixes, taken = _POPS, self._pops.take(connection, data)
+            if self._pops.is_full:
+                return taken, 0
         elif self._acks is not None and _begins(data, HEADER_AT, _ACKS):
             prefixes, taken = _ACKS, self._acks.take(connection, data)
         else:

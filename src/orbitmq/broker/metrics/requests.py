@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from orbitmq.broker.fast_path.ack import AckFastPath
+    from orbitmq.broker.fast_path.pop import PopFastPath
     from orbitmq.broker.fast_path.pull import PullFastPath
     from orbitmq.broker.fast_path.send import SendFastPath
     from orbitmq.metrics.snapshot import Sample
@@ -172,11 +173,16 @@ class MeasuredFastPath(FastPath):
     """The fast path's dispatcher with measurements, per batch."""
 
     def __init__(
-        self, sends: SendFastPath | None, acks: AckFastPath | None, pulls: PullFastPath, requests: RequestMetrics
+        self,
+        sends: SendFastPath | None,
+        acks: AckFastPath | None,
+        pulls: PullFastPath,
+        pops: PopFastPath | None,
+        requests: RequestMetrics,
     ) -> None:
-        super().__init__(sends, acks, pulls)
+        super().__init__(sends, acks, pulls, pops)
         self._requests = requests
-        self._adapters = [adapter for adapter in (sends, acks, pulls) if adapter is not None]
+        self._adapters = [adapter for adapter in (sends, acks, pulls, pops) if adapter is not None]
 
     def take(self, connection: Connection, data: bytes) -> tuple[int, int]:
         requests = self._requests

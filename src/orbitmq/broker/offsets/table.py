@@ -149,6 +149,10 @@ class OffsetTable:
         offsets = self._offsets.get(f"{topic}@{group}")
         return -1 if offsets is None else offsets.get(queue_id, -1)
 
+    def table_of(self, group: str, topic: str) -> dict[int, int] | None:
+        """The committed offsets of a group in a topic, by queue id; to be read at once and not changed."""
+        return self._offsets.get(f"{topic}@{group}")
+
     def commit_pull(self, group: str, topic: str, queue_id: int, offset: int, client: str = "") -> None:
         """Set the next pull offset of a group, which is ahead of the committed offset."""
         key = f"{topic}@{group}"

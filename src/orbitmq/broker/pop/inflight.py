@@ -87,6 +87,14 @@ class PopOffsets:
     def in_flight(self, topic: str, group: str, queue_id: int) -> int:
         return self._in_flight.get((topic, group), {}).get(queue_id, 0)
 
+    def has_too_many_somewhere(self, topic: str, group: str) -> bool:
+        """True if a pop of some queue of the topic gets nothing because too many messages are in flight."""
+        config = self._config
+        if not config.enable_pop_message_threshold:
+            return False
+        in_flight = self._in_flight.get((topic, group))
+        return in_flight is not None and max(in_flight.values(), default=0) > config.pop_inflight_message_threshold
+
     def has_too_many(self, topic: str, group: str, queue_id: int) -> bool:
         config = self._config
         return (

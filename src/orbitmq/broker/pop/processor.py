@@ -275,6 +275,25 @@ class PopRequests:
     def _check(self, request: PopRequest) -> None:
         self._checks.check(request.topic, request.group, request.queue_id, request.connection.remote_address)
 
+    # For the fast path
+
+    def admit(
+        self, group: str, topic: str, expression_type: str | None, expression: str | None, client: str
+    ) -> bool:
+        """Check a pop of all queues; False if it has a filter. Raises RequestRefusedError."""
+        self._checks.check_permission("pop")
+        self._checks.check(topic, group, -1, client)
+        return filter_of(self._config, expression_type, expression) is None
+
+    def is_cut(self, topic: str, group: str) -> bool:
+        """True if the last pop of a group had no time to read all queues."""
+        return (topic, group) in self._cut_at
+
+    def has_priorities(self, topic: str) -> bool:
+        """True if the order of a topic's queues is that of their priorities."""
+        config = self._topics.get(topic)
+        return config is not None and config.attributes.get(MESSAGE_TYPE) == PRIORITY
+
     # Popping
 
     def _pop(self, request: PopRequest) -> Popped:
@@ -302,8 +321,7 @@ class PopRequests:
         return popped
 
     def _goes_by_priority(self, request: PopRequest, draw: int) -> bool:
-        topic = self._topics.get(request.topic)
-        if request.is_order or topic is None or topic.attributes.get(MESSAGE_TYPE) != PRIORITY:
+        if request.is_order or not self.has_priorities(request.topic):
             return False
         return draw < self._checks.priority_factor(request.group)
 

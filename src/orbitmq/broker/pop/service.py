@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.fast_path.ack import AckFastPath
+from orbitmq.broker.fast_path.pop import PopFastPath
 from orbitmq.broker.pop.ack import PopAcks
 from orbitmq.broker.pop.assignment import PopAssignments
 from orbitmq.broker.pop.change_invisible_time import PopInvisibleTimes
@@ -45,6 +46,8 @@ class PopService:
     ) -> None:
         config, store, clock = runtime.config, runtime.store, runtime.clock
         topics, groups, offsets = metadata.topics, metadata.groups, metadata.offsets
+        self._runtime = runtime
+        self._offsets = offsets
         self._store = store
         self._flushed = runtime.flushed
         self._stats = runtime.stats
@@ -70,10 +73,29 @@ class PopService:
 
     def fast_path(self, epoch: RouteEpoch, topics: TopicTable, timer: TimerService | None) -> AckFastPath | None:
         """The fast path of acknowledgements; None if this broker has no POP or its store needs the Python path."""
-        checkpoints, store = self.checkpoints, self._store
-        if checkpoints is None or timer is None or not store.appender.native.accepts_all:
+        checkpoints = self._checkpoints_of(timer)
+        if checkpoints is None or timer is None:
             return None
-        return AckFastPath(epoch, store, topics, timer, checkpoints, self.pop_offsets, self._stats)
+        return AckFastPath(epoch, self._store, topics, timer, checkpoints, self.pop_offsets, self._stats)
+
+    def pop_fast_path(
+        self, epoch: RouteEpoch, topics: TopicTable, timer: TimerService | None
+    ) -> PopFastPath | None:
+        """The same for pops."""
+        checkpoints = self._checkpoints_of(timer)
+        if checkpoints is None or timer is None:
+            return None
+        return PopFastPath(
+            epoch, self._runtime, topics, self._offsets, timer, checkpoints, self.pop_offsets, self.pops
+        )
+
+    def _checkpoints_of(self, timer: TimerService | None) -> CheckpointWriter | None:
+        """The writer of check points if native code may append them. Responses that wait for slaves are made by the
+        Python path."""
+        runtime = self._runtime
+        if timer is None or not runtime.store.appender.native.accepts_all or runtime.flush_waiters.is_needed:
+            return None
+        return self.checkpoints
 
     @property
     def checkpoint_end(self) -> int:

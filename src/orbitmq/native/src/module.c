@@ -22,6 +22,7 @@
 #include "broker/pop_ack.c"
 #include "broker/pop_ack_batch.c"
 #include "broker/pull.c"
+#include "broker/pop.c"
 #include "broker/deferred_delivery.c"
 
 static PyMethodDef functions[] = {
@@ -43,7 +44,7 @@ static struct PyModuleDef module = {
     .m_methods = functions};
 
 PyMODINIT_FUNC PyInit__native(void) {
-    PyTypeObject *types[] = {&QueueStateType, &CounterType, &SendBatcherType, &AckBatcherType, &DeferredDeliveryType, &PullServerType, &LogReplayerType};
+    PyTypeObject *types[] = {&QueueStateType, &CounterType, &SendBatcherType, &AckBatcherType, &DeferredDeliveryType, &PullServerType, &PopServerType, &LogReplayerType};
     make_crc_table();
     if (import_results() < 0) return NULL;
     PyObject *made = PyModule_Create(&module);

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from orbitmq import native
 
 if TYPE_CHECKING:
-    from orbitmq.native._native import AckBatcher, DeferredDelivery, SendBatcher
+    from orbitmq.native._native import AckBatcher, DeferredDelivery, PopServer, SendBatcher
     from orbitmq.native.buffer import Buffer
-    from orbitmq.native.results import Acknowledged, Delivered, Served, Stored
+    from orbitmq.native.results import Acknowledged, Delivered, Popped, Served, Stored
     from orbitmq.platform.clock import Clock
     from orbitmq.store.append.appender import Gate
     from orbitmq.store.commitlog.commit_log import CommitLog
     from orbitmq.store.dispatch.dispatcher import Dispatcher
+    from orbitmq.store.reader import Reader
 
 
 class NativeAppender:
@@ -67,6 +68,19 @@ class NativeAppender:
         self._enter(acknowledged.record_count, acknowledged, now)
         return acknowledged
 
+    def pop(self, server: PopServer, data: bytes, revive_queue: int, draw: int, reader: Reader) -> Popped | None:
+        """Serve the pop that ``data`` begins with, and append its check points; None if that is not possible."""
+        if self._is_closed:
+            return None
+        now, log = self._clock.now_ms(), self._log
+        popped = server.pop(
+            data, revive_queue, draw, log.start, log.committed, reader.memory_window, reader.checked_from,
+            log.file_size, log.files.buffer_at, *log.writable_part(), now, self._has_listeners,
+        )  # fmt: skip
+        if popped is not None:
+            self._enter(popped.record_count, popped, now)
+        return popped
+
     def deliver(
         self,
         delivery: DeferredDelivery,
@@ -77,7 +91,7 @@ class NativeAppender:
         first: int,
         max_bytes: int,
     ) -> Delivered | None:
-        """Append due timer messages, given as positions of the timer log; None if that is not possible now.
+        """Append due timer messages, given as positions of the timer log; None if that cannot be done now.
 
         The record of the first one is at ``offset``. Ends at a record before ``first``, and when ``max_bytes`` of
         records are reached.
@@ -124,7 +138,7 @@ class NativeAppender:
     def _has_listeners(self) -> bool:
         return self._dispatcher.on_arrival is not None
 
-    def _enter(self, count: int, batch: Stored | Acknowledged | Delivered, now: int) -> None:
+    def _enter(self, count: int, batch: Stored | Acknowledged | Popped | Delivered, now: int) -> None:
         """Advance the log and, unless records are dispatched later, the dispatcher."""
         if not count:
             return

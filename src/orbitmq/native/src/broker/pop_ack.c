@@ -112,9 +112,39 @@ static uint8_t *put_offset_list(uint8_t *at, const Ack *ack) {
     return at;
 }
 
-/* Build the record of an acknowledgement: its body and its properties, in RocketMQ's order. */
-static int write_ack(Batcher *self, const Ack *ack, int64_t deliver, int64_t now, Record *record) {
+/* Put the properties of a record behind its body, in RocketMQ's order, and fill in the record. */
+static void put_revive_properties(const Batcher *self, uint8_t *at, const RevivedRecord *revived, int64_t now, Record *record) {
     Slice revive = {(uint8_t *)PyBytes_AS_STRING(self->revive_topic), PyBytes_GET_SIZE(self->revive_topic)};
+    uint8_t *properties = at;
+    at = put_bytes(put_literal(at, "REAL_TOPIC\1"), revive.at, revive.size);
+    at = put_decimal(put_literal(at, "\2TIMER_DELIVER_MS\1"), revived->deliver);
+    uint8_t *key = at = put_literal(at, "\2UNIQ_KEY\1");
+    at = put_bytes(at, revived->topic.at, revived->topic.size);
+    at = put_decimal(put_literal(at, "@"), revived->queue_id);
+    at = put_literal(at, "@");
+    at = revived->offset < 0 ? put_literal(at, "-1") : put_decimal(at, revived->offset);
+    at = put_bytes(put_literal(at, "@"), revived->group.at, revived->group.size);
+    at = put_decimal(put_literal(at, "@"), revived->pop_time);
+    at = put_bytes(put_literal(at, "@"), revived->broker_name.at, revived->broker_name.size);
+    at = put_literal(at, revived->key_end);
+    memset(&record->parsed, 0, sizeof record->parsed);
+    record->parsed.unique_key = (Slice){key, at - key};
+    at = put_literal(at, "\2TAGS\1");
+    record->parsed.tags = (Slice){at, strlen(revived->tag)};
+    at = put_literal(put_literal(at, revived->tag), "\2TIMER_OUT_MS\1");
+    at = put_decimal(at, (revived->deliver - 1) / self->precision * self->precision);
+    at = put_decimal(put_literal(at, "\2REAL_QID\1"), revived->revive_queue);
+    *at++ = 2;
+    record->body = revived->body;
+    record->properties[0] = (Slice){properties, at - properties};
+    record->properties[1] = record->properties[2] = record->properties[3] = (Slice){NULL, 0};
+    record->flag = record->sys_flag = record->reconsumed = 0;
+    record->born = now;
+    record->born_host = (Slice){(uint8_t *)PyBytes_AS_STRING(self->store_host), PyBytes_GET_SIZE(self->store_host)};
+    record->code = tags_code(&record->parsed);
+}
+
+static int write_ack(Batcher *self, const Ack *ack, int64_t deliver, int64_t now, Record *record) {
     self->text.size = 0;
     uint8_t *start = buffer_extend(&self->text, ack_room(self, ack)), *at = start;
     if (start == NULL) return -1;
@@ -127,37 +157,11 @@ static int write_ack(Batcher *self, const Ack *ack, int64_t deliver, int64_t now
     at = put_decimal(put_literal(at, ",\"so\":"), ack->start);
     at = put_bytes(put_literal(at, ",\"t\":\""), ack->topic.at, ack->topic.size);
     at = put_literal(at, "\"}");
-    record->body = (Slice){start, at - start};
-    uint8_t *properties = at;
-    at = put_bytes(put_literal(at, "REAL_TOPIC\1"), revive.at, revive.size);
-    at = put_decimal(put_literal(at, "\2TIMER_DELIVER_MS\1"), deliver);
-    uint8_t *key = at = put_literal(at, "\2UNIQ_KEY\1");
-    at = put_bytes(at, ack->topic.at, ack->topic.size);
-    *at++ = '@';
-    at = put_decimal(at, ack->queue_id);
-    *at++ = '@';
-    at = put_ack_offset(at, ack);
-    *at++ = '@';
-    at = put_bytes(at, ack->group.at, ack->group.size);
-    *at++ = '@';
-    at = put_decimal(at, ack->pop_time);
-    *at++ = '@';
-    at = put_bytes(at, ack->broker_name.at, ack->broker_name.size);
-    at = put_literal(at, "@ack");
-    memset(&record->parsed, 0, sizeof record->parsed);
-    record->parsed.unique_key = (Slice){key, at - key};
-    at = put_literal(at, "\2TAGS\1");
-    const char *tag = ack->bits_size > 0 ? "bAck" : "ack";
-    record->parsed.tags = (Slice){at, strlen(tag)};
-    at = put_decimal(put_literal(put_literal(at, tag), "\2TIMER_OUT_MS\1"), (deliver - 1) / self->precision * self->precision);
-    at = put_decimal(put_literal(at, "\2REAL_QID\1"), ack->revive_queue);
-    *at++ = 2;
-    record->properties[0] = (Slice){properties, at - properties};
-    record->properties[1] = record->properties[2] = record->properties[3] = (Slice){NULL, 0};
-    record->flag = record->sys_flag = record->reconsumed = 0;
-    record->born = now;
-    record->born_host = (Slice){(uint8_t *)PyBytes_AS_STRING(self->store_host), PyBytes_GET_SIZE(self->store_host)};
-    record->code = tags_code(&record->parsed);
+    RevivedRecord revived = {
+        .body = {start, at - start}, .topic = ack->topic, .group = ack->group, .broker_name = ack->broker_name,
+        .queue_id = ack->queue_id, .offset = ack->bits_size > 0 ? -1 : ack->offset, .pop_time = ack->pop_time,
+        .deliver = deliver, .revive_queue = ack->revive_queue, .key_end = "@ack", .tag = ack->bits_size > 0 ? "bAck" : "ack"};
+    put_revive_properties(self, at, &revived, now, record);
     return 0;
 }
 

@@ -16,6 +16,15 @@ typedef struct {
     uint8_t bits[BIT_SET_BYTES];
 } Ack;
 
+/* A record that goes through the timer to a revive queue: an acknowledgement or a check point. Its body was put into the
+ * text buffer; the key is made of topic, queue, offset, group, pop time, broker and end. */
+typedef struct {
+    Slice body, topic, group, broker_name;
+    int64_t queue_id, offset, pop_time, deliver, revive_queue; /* a negative offset stands for several messages */
+    const char *key_end, *tag;
+} RevivedRecord;
+
+static void put_revive_properties(const Batcher *self, uint8_t *at, const RevivedRecord *revived, int64_t now, Record *record);
 static int64_t bit_offset(const Ack *ack, int bit);
 static int has_bit(const Ack *ack, int bit);
 static int find_ack_routes(Batcher *self, const Ack *ack, const LogCursor *cursor, QueueRoute **home, QueueRoute **timer);

@@ -5,4 +5,6 @@
 
 static PyTypeObject PullServerType;
 
+static PyObject *call_read(PyObject *read, int64_t number, int64_t most);
+
 #endif

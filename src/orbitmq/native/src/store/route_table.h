@@ -78,6 +78,7 @@ static int touch(Batcher *self, QueueRoute *route);
 static int Batcher_traverse(Batcher *self, visitproc visit, void *arg);
 static int Batcher_clear(Batcher *self);
 static void Batcher_dealloc(Batcher *self);
+static PyObject *Batcher_get_missing_route(Batcher *self, void *Py_UNUSED(unused));
 static PyGetSetDef Batcher_getset[2];
 
 #endif
