@@ -27,6 +27,8 @@ _NOT_IN_BATCHES = (
 )
 """Messages with these properties are processed one by one in the broker."""
 
+_has_none = frozenset(_NOT_IN_BATCHES).isdisjoint
+
 
 class PartlySentError(SendError):
     """Some messages of a batch were not sent: ``receipts`` are those of the sent ones, ``unsent`` are the others.
@@ -54,13 +56,13 @@ def check_batch(messages: Sequence[Message], max_bytes: int, serializer: Seriali
         reason = why_not_in_batches(message)
         if reason:
             raise InvalidMessageError(reason)
-    first = messages[0]
-    for message in messages[1:]:
-        if message.topic != first.topic:
+    topic, wait = messages[0].topic, messages[0].properties.get(names.WAIT_STORE_OK)
+    for message in messages:
+        if message.topic != topic:
             raise InvalidMessageError(
-                f"the messages of a batch must have one topic: {first.topic!r} and {message.topic!r} are two"
+                f"the messages of a batch must have one topic: {topic!r} and {message.topic!r} are two"
             )
-        if message.properties.get(names.WAIT_STORE_OK) != first.properties.get(names.WAIT_STORE_OK):
+        if message.properties.get(names.WAIT_STORE_OK) != wait:
             raise InvalidMessageError("the messages of a batch must have the same wait_store_ok")
 
 
@@ -68,6 +70,8 @@ def why_not_in_batches(message: Message) -> str:
     """The reason why a message cannot be in a batch; empty if it can."""
     if message.topic.startswith(RETRY_PREFIX):
         return f"messages of a retry topic cannot be in a batch: {message.topic}"
+    if _has_none(message.properties):
+        return ""
     for name in _NOT_IN_BATCHES:
         if name in message.properties:
             return f"replies, delayed and transactional messages cannot be in a batch: this one has {name}"

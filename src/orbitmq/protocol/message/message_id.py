@@ -101,7 +101,7 @@ class UniqueIdFactory:
     The ids of one factory differ as long as it makes at most 65536 a millisecond.
     """
 
-    __slots__ = ("_clock", "_counter", "_next_month", "_prefix", "_start", "_zone")
+    __slots__ = ("_clock", "_counter", "_head", "_head_ms", "_next_month", "_prefix", "_start", "_zone")
 
     def __init__(
         self,
@@ -119,15 +119,24 @@ class UniqueIdFactory:
         self._counter = itertools.count() if counter is None else counter
         self._zone = zone
         self._begin_month(clock())
+        self._head_ms: int | None = None
+        """The millisecond of the last id, and the part of it that all ids of that millisecond have."""
+        self._head = ""
 
     def __call__(self) -> str:
         now = self._clock()
+        if now != self._head_ms:
+            self._begin_millisecond(now)
+        return f"{self._head}{next(self._counter) & 0xFFFF:04X}"
+
+    def _begin_millisecond(self, now: int) -> None:
         if now >= self._next_month:
             self._begin_month(now)
         millis = now - self._start
         if -_CLOCK_SET_BACK < millis < 0:
             millis = 0
-        return f"{self._prefix}{millis & 0xFFFFFFFF:08X}{next(self._counter) & 0xFFFF:04X}"
+        self._head = f"{self._prefix}{millis & 0xFFFFFFFF:08X}"
+        self._head_ms = now
 
     def _begin_month(self, now: int) -> None:
         self._start = month_start(now, self._zone)
