@@ -209,17 +209,20 @@ class PopServer(RouteTable):
         longest: int,
         most: int,
         most_bytes: int,
+        filtered: int,
         goes_down: bool,
         state: Callable[[tuple[str, str]], dict[int, int] | None],
     ) -> None: ...
     @property
     def route_count(self) -> int: ...
-    # Queues in the order of their ids, each with its read; and group and topic.
+    # Queues in the order of their ids, each with its read; group and topic; and tags codes of four bytes each, unless
+    # all messages are wanted.
     def add_pop_route(
         self,
         key: bytes,
         queues: tuple[tuple[QueueState, Callable[[int, int], bytes]], ...],
         names: tuple[str, str],
+        codes: bytes | None,
         /,
     ) -> None: ...
     def close_pop_route(self, key: bytes, /) -> None: ...

@@ -37,6 +37,12 @@ def request(code: int, body: bytes | None = None, **fields: str) -> Callable[[in
     return lambda opaque: Command(code, opaque, ext_fields=fields, body=body).encode()
 
 
+def send(topic: str, queue_id: int, tag: str) -> bytes:
+    ext_fields = {**dict(zip("acdfgh", ("shop", "TBW102", "4", "0", "17", "0"), strict=True)), "b": topic}
+    ext_fields |= {"e": str(queue_id), "i": "UNIQ_KEY\x01AB\x02" + (f"TAGS\x01{tag}\x02" if tag else "")}
+    return Command(310, 7, ext_fields=ext_fields, body=tag.encode() or b"none").encode()
+
+
 def pop_request(**fields: object) -> Callable[[int], bytes]:
     made: dict[str, Any] = {
         "pollTime": "0", "invisibleTime": str(MINUTE), "queueId": "-1", "bornTime": str(T0), "maxMsgNums": "32",
@@ -61,7 +67,7 @@ usual = st.builds(
     maxMsgNums=st.sampled_from(["32", "32", "3", "1", "2"]),
     invisibleTime=st.sampled_from([str(MINUTE), "10000", "1001", "2000"]),
     expType=st.sampled_from(["TAG", "TAG", None, ""]),
-    exp=st.sampled_from(["*", "*", "", None]),
+    exp=st.sampled_from(["*", "*", "*", "", None, "TagA", "TagA", "TagB || TagC", "TagC"]),
 )
 odd_values = st.sampled_from(
     ["", "-1", "-2", "0", "1", "5", "33", "x", "007", "true", "false", "ä", 'a"b', None, "9" * 19]
@@ -77,10 +83,11 @@ odd = st.builds(
     odd_values | st.sampled_from(["TagA", "TagA || TagB", "SQL92", "%RETRY%shop_orders", "SCHEDULE_TOPIC_XXXX"]),
 )
 sends = st.builds(
-    lambda topic, queue_id, count: lambda _: b"".join([plain_send(topic, queue_id)] * count),
+    lambda topic, queue_id, tags, count: lambda _: b"".join([send(topic, queue_id, tag) for tag in tags] * count),
     st.sampled_from(["orders", "orders", "bills"]),
     st.integers(0, 1),
-    st.sampled_from([1, 1, 5, 40]),
+    st.lists(st.sampled_from(["", "TagA", "TagB", "TagB"]), min_size=1, max_size=12),
+    st.sampled_from([1, 1, 5]),
 )
 others = st.sampled_from(
     [
@@ -133,13 +140,18 @@ CHANGES_LATER = [
     ),
     draw=st.integers(0, 99),
     is_ascending=st.booleans(),
+    units=st.sampled_from([16000, 16000, 100, 0, 1 << 20]),
 )
 async def test_whatever_is_popped_is_answered_noted_and_counted_alike(
-    parts: list[list[Callable[[int], bytes]]], draw: int, is_ascending: bool, monkeypatch: pytest.MonkeyPatch
+    parts: list[list[Callable[[int], bytes]]],
+    draw: int,
+    is_ascending: bool,
+    units: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opaques = itertools.count(1)
     # Both have their queues and offsets, and the timer its queue.
-    first = [plain_send("orders", queue_id) for queue_id in (0, 1)] * 20
+    first = [send("orders", queue_id, tag) for queue_id in (0, 1) for tag in ("", "TagA", "TagB", "TagB")] * 5
     chunks: list[list[bytes]] = [[b"".join([*first, *[pop_request()(next(opaques)) for _ in range(2)]])]]
     for made in parts:
         data = b"".join([frame(next(opaques)) for frame in made])
@@ -147,6 +159,7 @@ async def test_whatever_is_popped_is_answered_noted_and_counted_alike(
     more: dict[str, Any] = {
         "timerWheelEnable": "true",
         "priorityOrderAsc": str(is_ascending).lower(),
+        "maxFilterMessageSize": str(units),
         "notifyConsumerIdsChangedEnable": "false",
     }
     with monkeypatch.context() as patched:

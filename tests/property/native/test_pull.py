@@ -151,7 +151,7 @@ fillings = st.lists(
         st.sampled_from([b"one", b"two" * 30, b"x" * 3000]),
         st.sampled_from(["TagA", "TagB", "TagB"]),
     ),
-    max_size=40,
+    max_size=25,
 )
 asked = st.one_of(
     st.lists(st.one_of(pulls(), pulls(), pulls(), st.sampled_from(CHANGES_AT_ONCE)), min_size=1, max_size=12),

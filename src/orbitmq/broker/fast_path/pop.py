@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq import native
 from orbitmq.broker.fast_path.adapter import NOT_NOW, FastPathAdapter
-from orbitmq.broker.fast_path.pull import MAX_ROUTE_KEY_BYTES, MAX_ROUTES
+from orbitmq.broker.fast_path.pull import MAX_ROUTE_KEY_BYTES, MAX_ROUTES, codes_of, is_by_few_tags
 from orbitmq.broker.fast_path.queue_route import open_route, store_parameters
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command.command import Command
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MAX_QUEUES = 64
 """Queues of a topic that is popped natively: each pop looks at all of them."""
 
+MAX_FILTERED = 4096
+"""Units of a queue that a pop with a filter examines at most; with larger settings it falls back."""
+
 MAX_ANSWER_BYTES = 1024 * 1024
 """Bytes of responses in one batch, as for pulls: the peer has to read them."""
 
@@ -44,8 +47,8 @@ Names = tuple[str, str]
 class PopFastPath(FastPathAdapter["PopServer"]):
     """Serves POP_MESSAGE requests for all queues of a topic.
 
-    A pop that finds nothing falls back, and is held there. So does one that is ordered, has a filter, or may have
-    to give messages of a retry topic.
+    A pop that finds nothing falls back, and is held there. So does one that is ordered, has a filter by properties,
+    or may have to give messages of a retry topic.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class PopFastPath(FastPathAdapter["PopServer"]):
 
     def _create(self) -> PopServer:
         config, store = self._config, self._store
+        self._filtered = store.config.max_filter_message_size // UNIT_SIZE
         names = self._checkpoints.revive_topic, config.broker_name
         self._is_usable = self._timer.has_no_limits and all(
             name.isascii() and name.isprintable() and not set('"\\') & set(name) for name in names
@@ -90,6 +94,7 @@ class PopFastPath(FastPathAdapter["PopServer"]):
             longest=store.config.timer_max_delay_sec * 1000,
             most=store.config.max_transfer_count_on_message_in_memory,
             most_bytes=store.config.max_transfer_bytes_on_message_in_memory,
+            filtered=min(self._filtered, MAX_FILTERED),
             goes_down=config.priority_order_asc,
             state=self._offsets_of,
         )
@@ -167,16 +172,18 @@ class PopFastPath(FastPathAdapter["PopServer"]):
         if self._native.route_count >= MAX_ROUTES:
             self._clear_routes()
         try:
-            wants_all = self._pops.admit(group, topic, expression_type, expression, connection.remote_address)
+            wanted = self._pops.admit(group, topic, expression_type, expression, connection.remote_address)
         except RequestRefusedError:
             return False
         queues = self._queues_of(topic)
-        if not wants_all or queues is None:
+        is_native = wanted is None or (is_by_few_tags(topic, wanted) and self._filtered <= MAX_FILTERED)
+        if not is_native or queues is None:
             # Not kept without queues: they are made by their first messages.
             if queues is not None:
                 self._native.close_pop_route(key)
             return False
-        self._native.add_pop_route(key, tuple([(queue, queue.read) for queue in queues]), (group, topic))
+        pairs = tuple([(queue, queue.read) for queue in queues])
+        self._native.add_pop_route(key, pairs, (group, topic), codes_of(wanted))
         return True
 
     def _queues_of(self, topic: str) -> list[ConsumeQueue] | None:

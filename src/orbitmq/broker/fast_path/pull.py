@@ -142,17 +142,22 @@ class PullFastPath(FastPathAdapter["PullServer"]):
         if self._native.route_count >= MAX_ROUTES or self._route_bytes + len(key) > MAX_ROUTE_BYTES:
             self._clear_routes()
         self._route_bytes += len(key)
-        is_native = wanted is None or _is_by_few_tags(topic, wanted)
+        is_native = wanted is None or is_by_few_tags(topic, wanted)
         if not is_native or not is_plain(config.attributes) or not isinstance(queue, ConsumeQueue):
             self._native.close_route(key)
             return False
         flags = config.topic_sys_flag, self._groups.configs[group].group_sys_flag
         suggested = self._pulls.replicas.suggested(group)
-        codes = None if wanted is None else b"".join([struct.pack(">i", code) for code in wanted.codes])
-        self._native.add_route(key, queue, queue.read, *flags, (group, topic, queue_id), suggested, codes)
+        names = group, topic, queue_id
+        self._native.add_route(key, queue, queue.read, *flags, names, suggested, codes_of(wanted))
         return True
 
 
-def _is_by_few_tags(topic: str, wanted: CompiledFilter) -> bool:
+def is_by_few_tags(topic: str, wanted: CompiledFilter) -> bool:
     """True if native code can apply the filter. A light queue has the codes of records of other queues."""
     return 0 < len(wanted.codes) <= MAX_CODES and not topic.startswith(LMQ_PREFIX)
+
+
+def codes_of(wanted: CompiledFilter | None) -> bytes | None:
+    """The tags codes of a filter as native code compares them; None if everything is wanted."""
+    return None if wanted is None else b"".join([struct.pack(">i", code) for code in wanted.codes])

@@ -279,11 +279,11 @@ class PopRequests:
 
     def admit(
         self, group: str, topic: str, expression_type: str | None, expression: str | None, client: str
-    ) -> bool:
-        """Check a pop of all queues; False if it has a filter. Raises RequestRefusedError."""
+    ) -> CompiledFilter | None:
+        """Check a pop of all queues, and return its filter, if it has one. Raises RequestRefusedError."""
         self._checks.check_permission("pop")
         self._checks.check(topic, group, -1, client)
-        return filter_of(self._config, expression_type, expression) is None
+        return filter_of(self._config, expression_type, expression)
 
     def is_cut(self, topic: str, group: str) -> bool:
         """True if the last pop of a group had no time to read all queues."""

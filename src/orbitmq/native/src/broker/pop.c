@@ -1,6 +1,6 @@
 /* POP_MESSAGE: pops that find messages, from received bytes to the check points and the response. Twin of
  * broker/pop/processor.py and of the check points that broker/pop/checkpoint.py writes. A pop that finds nothing, has to
- * wait or needs another response is for the Python path; nothing was changed for it then. */
+ * wait, has a filter by properties or needs another response is for the Python path; nothing was changed for it then. */
 #include "broker/pop.h"
 #include "base/results.h"
 #include "broker/deferral.h"
@@ -24,19 +24,16 @@ enum {
 
 typedef struct { int64_t count, invisible, opaque; Slice group, topic; const Request *request; } Pop;
 
-/* Messages of one queue. */
-typedef struct { int64_t queue_id, start, count, size; } PopItem;
-
-/* The readable part of the log; see LogWindow of pull.c. */
-typedef struct { int64_t first, end, window, checked_from, file_size; PyObject *buffer_at; } PopWindow;
+/* Messages of one queue: their queue offsets, those that a filter left out not among them, and the next offset. */
+typedef struct { int64_t queue_id, start, following, count, size, offsets[MAX_POPPED]; } PopItem;
 
 typedef struct {
     Batcher batcher;
-    PyObject *pop_routes; /* by key: a tuple of tuples of queue and its read, and what the caller's state is named by */
+    PyObject *pop_routes; /* by key: pairs of a queue and its read, what the caller's state is named by, tags codes or None */
     PyObject *state;      /* called with that name: the group's offsets by queue id, or None if the pop is for Python */
-    int64_t most, most_bytes;
+    int64_t most, most_bytes, filtered; /* filtered: units that a pop with a filter examines */
     int goes_down; /* from the last queue of a topic to the first */
-    ByteBuffer units, records, found, starts, offset_info;
+    ByteBuffer units, all_units, skipped, records, found, starts, offset_info;
 } PopServer;
 
 static int which_of_pop(Slice name) {
@@ -114,10 +111,10 @@ static PyObject *find_pop_route(PopServer *self, const Pop *pop) {
 
 /* Reading */
 
-/* Copy units of a queue to self->units; how many, or -1 for an error. */
-static Py_ssize_t copy_units(PopServer *self, QueueStateObject *queue, PyObject *read, int64_t number, int64_t most) {
+/* Copy units of a queue; how many, or -1 for an error. */
+static Py_ssize_t copy_units(ByteBuffer *units, QueueStateObject *queue, PyObject *read, int64_t number, int64_t most) {
     if (move_fresh_to_tail(queue->at) < 0) return -1;
-    self->units.size = 0;
+    units->size = 0;
     PyObject *found = NULL;
     const uint8_t *from;
     int64_t count;
@@ -131,14 +128,15 @@ static Py_ssize_t copy_units(PopServer *self, QueueStateObject *queue, PyObject 
         count = queue->at->tail_size / UNIT_SIZE - (number - queue->tail_start);
     }
     if (count > most) count = most;
-    uint8_t *to = count <= 0 ? NULL : buffer_extend(&self->units, count * UNIT_SIZE);
+    uint8_t *to = count <= 0 ? NULL : buffer_extend(units, count * UNIT_SIZE);
     if (to != NULL) memcpy(to, from, count * UNIT_SIZE);
     Py_XDECREF(found);
     return count > 0 && to == NULL ? -1 : count < 0 ? 0 : (Py_ssize_t)count;
 }
 
 /* Copy the records to self->records; 1 if done, 0 if they are for the Python path, -1 for an error. */
-static int copy_popped(PopServer *self, const Gathered *found, int64_t queue_id, int64_t number, const PopWindow *window) {
+static int copy_popped(PopServer *self, const Gathered *found, int64_t queue_id, int64_t number, const uint32_t *skipped,
+                       const LogWindow *window) {
     PyObject *first = PyLong_FromLongLong(found->first);
     PyObject *buffer = first == NULL ? NULL : PyObject_CallOneArg(window->buffer_at, first);
     Py_XDECREF(first);
@@ -150,7 +148,7 @@ static int copy_popped(PopServer *self, const Gathered *found, int64_t queue_id,
         if (PyObject_GetBuffer(buffer, &log, PyBUF_SIMPLE) < 0) {
             is_copied = -1;
         } else {
-            if (found->stop - base <= log.len && are_of_queue(self->units.data, found, base, &log, queue_id, number, NULL)) {
+            if (found->stop - base <= log.len && are_of_queue(self->units.data, found, base, &log, queue_id, number, skipped)) {
                 Py_ssize_t before = self->records.size;
                 uint8_t *to = buffer_extend(&self->records, found->total);
                 is_copied = to == NULL ? -1 : copy_records(self->units.data, found, base, &log, to);
@@ -174,9 +172,23 @@ static int offset_in(PyObject *offsets, int64_t queue_id, int64_t *offset) {
     return PyErr_Occurred() ? -1 : 1;
 }
 
+/* Find units of a queue, to self->units. Returns how many were examined, 0 if they are for the Python path, -1 for an
+ * error. */
+static int64_t find_popped(PopServer *self, PyObject *queue_and_read, PyObject *codes, int64_t number, int64_t left,
+                           const LogWindow *window) {
+    int64_t most = left < self->most ? left : self->most;
+    QueueStateObject *queue = (QueueStateObject *)PyTuple_GET_ITEM(queue_and_read, 0);
+    PyObject *read = PyTuple_GET_ITEM(queue_and_read, 1);
+    if (codes == Py_None) return copy_units(&self->units, queue, read, number, most);
+    int64_t limit = left > self->filtered ? left : self->filtered;
+    Py_ssize_t count = copy_units(&self->all_units, queue, read, number, limit);
+    if (count <= 0) return count;
+    return select_units(&self->units, &self->skipped, codes, most, self->most_bytes, self->all_units.data, count, window);
+}
+
 /* Read from a queue what is still wanted. 1 if the pop may go on, 0 if it is for the Python path, -1 for an error. */
-static int pop_queue(PopServer *self, PyObject *queue_and_read, PyObject *offsets, PopItem *item, int64_t left, int64_t *rest,
-                     const PopWindow *window) {
+static int pop_queue(PopServer *self, PyObject *queue_and_read, PyObject *codes, PyObject *offsets, PopItem *item, int64_t left,
+                     int64_t *rest, const LogWindow *window) {
     QueueStateObject *queue = (QueueStateObject *)PyTuple_GET_ITEM(queue_and_read, 0);
     int has_offset = offset_in(offsets, item->queue_id, &item->start);
     if (has_offset <= 0) return has_offset;
@@ -189,28 +201,32 @@ static int pop_queue(PopServer *self, PyObject *queue_and_read, PyObject *offset
         return 1;
     }
     Gathered found;
-    Py_ssize_t count = copy_units(self, queue, PyTuple_GET_ITEM(queue_and_read, 1), item->start, left < self->most ? left : self->most);
-    if (count <= 0) return (int)count;
-    if (!find_records(self->units.data, count, self->most_bytes, &found) || found.first < window->first ||
+    int64_t examined = find_popped(self, queue_and_read, codes, item->start, left, window);
+    if (examined <= 0) return (int)examined;
+    /* Without a match the Python path moves the group on. */
+    if (!find_records(self->units.data, self->units.size / UNIT_SIZE, self->most_bytes, &found) || found.first < window->first ||
         found.first < window->checked_from || found.stop > window->end || window->end - found.first > window->window)
         return 0;
+    const uint32_t *skipped = codes == Py_None ? NULL : (const uint32_t *)self->skipped.data;
     item->count = found.count;
     item->size = found.total;
-    *rest += high - item->start - found.count;
-    return copy_popped(self, &found, item->queue_id, item->start, window);
+    item->following = item->start + (codes == Py_None ? found.count : examined);
+    for (Py_ssize_t n = 0; n < found.count; n++) item->offsets[n] = item->start + n + (skipped == NULL ? 0 : skipped[n]);
+    *rest += high - item->following;
+    return copy_popped(self, &found, item->queue_id, item->start, skipped, window);
 }
 
 /* Read from the queues of a topic in turn, beginning with one of them. Returns the number of queues that gave messages,
  * whose items are in self->found; 0 if the pop is for the Python path, -1 for an error. */
-static Py_ssize_t pop_topic(PopServer *self, const Pop *pop, PyObject *queues, PyObject *offsets, int64_t draw, int64_t *rest,
-                            const PopWindow *window) {
+static Py_ssize_t pop_topic(PopServer *self, const Pop *pop, PyObject *queues, PyObject *codes, PyObject *offsets, int64_t draw,
+                            int64_t *rest, const LogWindow *window) {
     Py_ssize_t queue_count = PyTuple_GET_SIZE(queues), items = 0;
     int64_t left = pop->count;
     self->found.size = self->records.size = 0;
     *rest = 0;
     for (Py_ssize_t n = 0; n < queue_count; n++) {
-        PopItem item = {(draw + (self->goes_down ? queue_count - 1 - n : n)) % queue_count, 0, 0, 0};
-        int done = pop_queue(self, PyTuple_GET_ITEM(queues, item.queue_id), offsets, &item, left, rest, window);
+        PopItem item = {.queue_id = (draw + (self->goes_down ? queue_count - 1 - n : n)) % queue_count};
+        int done = pop_queue(self, PyTuple_GET_ITEM(queues, item.queue_id), codes, offsets, &item, left, rest, window);
         if (done <= 0) return done;
         if (item.count == 0) continue;
         uint8_t *at = buffer_extend(&self->found, sizeof item);
@@ -227,7 +243,7 @@ static Py_ssize_t pop_topic(PopServer *self, const Pop *pop, PyObject *queues, P
 /* More bytes than the body and the properties of a check point have. */
 static int64_t check_point_room(const Batcher *self, const Pop *pop) {
     Py_ssize_t names = pop->topic.size + pop->group.size + PyBytes_GET_SIZE(self->broker_name);
-    return 2 * names + PyBytes_GET_SIZE(self->revive_topic) + 700 + 3 * MAX_POPPED;
+    return 2 * names + PyBytes_GET_SIZE(self->revive_topic) + 700 + 12 * MAX_POPPED;
 }
 
 /* Append the check point of a queue's messages, with its properties in RocketMQ's order. As append_record. */
@@ -240,8 +256,8 @@ static int append_check_point(Batcher *self, QueueRoute *timer, const Pop *pop, 
     if (start == NULL) return -1;
     at = put_bytes(put_literal(at, "{\"bm\":0,\"bn\":\""), broker.at, broker.size);
     at = put_bytes(put_literal(at, "\",\"c\":\""), pop->group.at, pop->group.size);
-    at = put_literal(at, "\",\"d\":[0");
-    for (int64_t n = 1; n < item->count; n++) at = put_decimal(put_literal(at, ","), n);
+    at = put_literal(at, "\",\"d\":[");
+    for (int64_t n = 0; n < item->count; n++) at = put_decimal(n > 0 ? put_literal(at, ",") : at, item->offsets[n] - item->start);
     at = put_decimal(put_literal(at, "],\"it\":"), pop->invisible);
     at = put_decimal(put_literal(at, ",\"n\":"), item->count);
     at = put_decimal(put_literal(at, ",\"pt\":"), cursor->now);
@@ -289,7 +305,7 @@ static int put_infos(PopServer *self, const PopItem *items, Py_ssize_t count) {
         if (start == NULL) return -1;
         at = put_decimal(put_literal(at, n > 0 ? ";0 " : "0 "), items[n].queue_id);
         for (int64_t one = 0; one < items[n].count; one++)
-            at = put_decimal(put_literal(at, one > 0 ? "," : " "), items[n].start + one);
+            at = put_decimal(put_literal(at, one > 0 ? "," : " "), items[n].offsets[one]);
         self->offset_info.size -= start + room - at;
     }
     return 0;
@@ -323,7 +339,7 @@ static PyObject *pop_answer(PopServer *self, const Pop *pop, const PopItem *item
 static PyObject *popped_queues(const PopItem *items, Py_ssize_t count) {
     PyObject *list = PyList_New(count);
     for (Py_ssize_t n = 0; list != NULL && n < count; n++) {
-        PyObject *one = Py_BuildValue("(LLLL)", (long long)items[n].queue_id, (long long)(items[n].start + items[n].count),
+        PyObject *one = Py_BuildValue("(LLLL)", (long long)items[n].queue_id, (long long)items[n].following,
                                       (long long)items[n].count, (long long)items[n].size);
         if (one == NULL) Py_CLEAR(list);
         else PyList_SET_ITEM(list, n, one);
@@ -333,7 +349,7 @@ static PyObject *popped_queues(const PopItem *items, Py_ssize_t count) {
 
 /* Serve one pop; a new reference to its result, None if it is for the Python path, or NULL for an error. */
 static PyObject *serve_pop(PopServer *self, const Pop *pop, Py_ssize_t frame_size, int64_t revive_queue, int64_t draw,
-                           const PopWindow *window, LogCursor *cursor) {
+                           const LogWindow *window, LogCursor *cursor) {
     PyObject *route = find_pop_route(self, pop); /* borrowed */
     if (route == NULL) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     Py_INCREF(route); /* the state is Python code */
@@ -341,7 +357,7 @@ static PyObject *serve_pop(PopServer *self, const Pop *pop, Py_ssize_t frame_siz
     PyObject *offsets = PyObject_CallOneArg(self->state, names);
     if (offsets != NULL && PyDict_Check(offsets)) {
         int64_t rest;
-        Py_ssize_t count = pop_topic(self, pop, queues, offsets, draw, &rest, window);
+        Py_ssize_t count = pop_topic(self, pop, queues, PyTuple_GET_ITEM(route, 2), offsets, draw, &rest, window);
         const PopItem *items = (const PopItem *)self->found.data;
         if (count > 0) count *= append_check_points(&self->batcher, pop, items, count, revive_queue, cursor);
         if (count > 0) {
@@ -369,8 +385,8 @@ static PyObject *PopServer_pop(PopServer *self, PyObject *const *args, Py_ssize_
         return NULL;
     }
     int64_t revive_queue = PyLong_AsLongLong(args[1]), draw = PyLong_AsLongLong(args[2]);
-    PopWindow window = {PyLong_AsLongLong(args[3]), PyLong_AsLongLong(args[4]), PyLong_AsLongLong(args[5]),
-                        PyLong_AsLongLong(args[6]), PyLong_AsLongLong(args[7]), args[8]};
+    LogWindow window = {PyLong_AsLongLong(args[3]), PyLong_AsLongLong(args[4]), PyLong_AsLongLong(args[5]),
+                        PyLong_AsLongLong(args[6]), PyLong_AsLongLong(args[7]), args[8], NULL, 0};
     if (PyErr_Occurred()) return NULL;
     if (draw < 0 || revive_queue < 0 || window.file_size <= 0) {
         PyErr_SetString(PyExc_ValueError, "draw and revive_queue are not negative, and log files have a size");
@@ -399,19 +415,20 @@ static PyObject *PopServer_pop(PopServer *self, PyObject *const *args, Py_ssize_
 }
 
 static PyObject *PopServer_add_pop_route(PopServer *self, PyObject *args) {
-    PyObject *key, *queues, *names;
-    if (!PyArg_ParseTuple(args, "SO!O", &key, &PyTuple_Type, &queues, &names)) return NULL;
+    PyObject *key, *queues, *names, *codes;
+    if (!PyArg_ParseTuple(args, "SO!OO", &key, &PyTuple_Type, &queues, &names, &codes)) return NULL;
     Py_ssize_t count = PyTuple_GET_SIZE(queues);
-    int fits = count > 0 && count <= MAX_QUEUES_POPPED;
+    int fits = count > 0 && count <= MAX_QUEUES_POPPED &&
+               (codes == Py_None || (PyBytes_Check(codes) && PyBytes_GET_SIZE(codes) % 4 == 0));
     for (Py_ssize_t n = 0; fits && n < count; n++) {
         PyObject *one = PyTuple_GET_ITEM(queues, n);
         fits = PyTuple_Check(one) && PyTuple_GET_SIZE(one) == 2 && PyObject_TypeCheck(PyTuple_GET_ITEM(one, 0), &QueueStateType);
     }
     if (!fits) {
-        PyErr_SetString(PyExc_TypeError, "a route needs pairs of a native QueueState and its read");
+        PyErr_SetString(PyExc_TypeError, "a route needs pairs of a native QueueState and its read, and codes of four bytes each or None");
         return NULL;
     }
-    PyObject *route = PyTuple_Pack(2, queues, names);
+    PyObject *route = PyTuple_Pack(3, queues, names, codes);
     int is_set = route == NULL ? -1 : PyDict_SetItem(self->pop_routes, key, route);
     Py_XDECREF(route);
     if (is_set < 0) return NULL;
@@ -434,14 +451,14 @@ static PyObject *PopServer_get_route_count(PopServer *self, void *Py_UNUSED(unus
 
 static int PopServer_init(PopServer *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"languages", "json_parts", "store_host", "max_body", "max_properties", "is_indexing", "crc32",
-                            "revive_topic", "broker_name", "precision", "longest", "most", "most_bytes", "goes_down", "state", NULL};
+                            "revive_topic", "broker_name", "precision", "longest", "most", "most_bytes", "filtered", "goes_down", "state", NULL};
     PyObject *languages, *json_parts, *store_host, *crc32, *revive_topic, *broker_name, *state;
-    long long precision, longest, most, most_bytes;
+    long long precision, longest, most, most_bytes, filtered;
     Batcher *batcher = &self->batcher;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!SnnpOSSLLLLpO", names, &PyTuple_Type, &languages, &PyTuple_Type,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$O!O!SnnpOSSLLLLLpO", names, &PyTuple_Type, &languages, &PyTuple_Type,
                                      &json_parts, &store_host, &batcher->max_body, &batcher->max_properties,
                                      &batcher->is_indexing, &crc32, &revive_topic, &broker_name, &precision, &longest, &most,
-                                     &most_bytes, &self->goes_down, &state))
+                                     &most_bytes, &filtered, &self->goes_down, &state))
         return -1;
     if (!are_bytes(languages) || !are_bytes(json_parts)) return -1;
     if (PyTuple_GET_SIZE(json_parts) != 8 || precision <= 0 || most <= 0) {
@@ -462,6 +479,7 @@ static int PopServer_init(PopServer *self, PyObject *args, PyObject *keywords) {
     batcher->longest = longest;
     self->most = most;
     self->most_bytes = most_bytes;
+    self->filtered = filtered;
     return 0;
 }
 
@@ -481,6 +499,8 @@ static void PopServer_dealloc(PopServer *self) {
     PyObject_GC_UnTrack(self);
     PopServer_clear(self);
     buffer_free(&self->units);
+    buffer_free(&self->all_units);
+    buffer_free(&self->skipped);
     buffer_free(&self->records);
     buffer_free(&self->found);
     buffer_free(&self->starts);

@@ -27,10 +27,6 @@ typedef struct {
     int is_binary;
 } Pull;
 
-/* The readable part of the log: first and last offset, maximum distance to the end, the offset from which records were
- * written by this process and need no check; and callables for a log file and for the ranges to fetch from the disk. */
-typedef struct { int64_t first, end, window, checked_from, file_size; PyObject *buffer_at, *cold_ranges; double now; } LogWindow;
-
 /* Read-ahead of queue units: a consumer mostly continues where its last pull ended. */
 typedef struct { PyObject *route, *units; int64_t first; uint32_t revision; } UnitReadAhead;
 
@@ -346,32 +342,32 @@ static int is_plain_unit(int64_t at, int32_t size, int64_t code, int64_t stop, c
            log_window->end - at <= log_window->window && code == (int32_t)code;
 }
 
-/* Select units with one of the codes, to self->units, with those before them that were left out counted in self->skipped.
- * Returns how many were examined, 0 if one is for the Python path, -1 for an error. */
-static int64_t select_units(PullServer *self, const Pull *pull, PyObject *codes, const uint8_t *units, int64_t count,
-                            const LogWindow *log_window) {
+/* Select units with one of the codes, with those before them that were left out counted in `skipped`. Returns how many were
+ * examined, 0 if one is for the Python path, -1 for an error. */
+static int64_t select_units(ByteBuffer *selected, ByteBuffer *skipped, PyObject *codes, int64_t most, int64_t most_bytes,
+                            const uint8_t *units, int64_t count, const LogWindow *log_window) {
     int64_t stop = 0, total = 0, examined = 0, found = 0;
-    self->units.size = self->skipped.size = 0;
+    selected->size = skipped->size = 0;
     for (; examined < count; examined++) {
         const uint8_t *unit = units + examined * UNIT_SIZE;
         int64_t at = (int64_t)get64(unit), code = (int64_t)get64(unit + 12);
         int32_t size = (int32_t)get32(unit + 8);
         if (!is_plain_unit(at, size, code, stop, log_window)) return 0;
-        if (found > 0 && (found >= pull->most || total + size > pull->most_bytes)) break;
+        if (found > 0 && (found >= most || total + size > most_bytes)) break;
         stop = at + size;
         if (!is_wanted(codes, code)) continue;
-        uint8_t *to = buffer_extend(&self->units, UNIT_SIZE), *skipped = buffer_extend(&self->skipped, 4);
-        if (to == NULL || skipped == NULL) return -1;
+        uint8_t *to = buffer_extend(selected, UNIT_SIZE), *before = buffer_extend(skipped, 4);
+        if (to == NULL || before == NULL) return -1;
         memcpy(to, unit, UNIT_SIZE);
         uint32_t left_out = (uint32_t)(examined - found);
-        memcpy(skipped, &left_out, 4);
+        memcpy(before, &left_out, 4);
         total += size;
         found++;
     }
     return examined;
 }
 
-/* Read the units of a pull with a filter, and select. As select_units. */
+/* Read the units of a pull with a filter, and select, to self->units and self->skipped. As select_units. */
 static int64_t read_selected(PullServer *self, const Pull *pull, PyObject *route, PyObject *codes, const LogWindow *log_window) {
     const QueueStateObject *queue = (QueueStateObject *)PyTuple_GET_ITEM(route, 0);
     const uint8_t *units;
@@ -382,7 +378,7 @@ static int64_t read_selected(PullServer *self, const Pull *pull, PyObject *route
     for (int64_t enough = 1;; enough = limit) {
         int64_t count = find_units(self, route, pull->offset, limit, enough, &units);
         if (count <= 0) return count;
-        int64_t examined = select_units(self, pull, codes, units, count, log_window);
+        int64_t examined = select_units(&self->units, &self->skipped, codes, pull->most, pull->most_bytes, units, count, log_window);
         if (examined < count || count >= limit || enough == limit || pull->offset + count >= queue->at->end) return examined;
     }
 }
