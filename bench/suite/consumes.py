@@ -48,6 +48,8 @@ _BODY = 128
 _TAG_EVERY = 10
 _LONG_POLL_RATE = 1_000
 _HOLDERS = 8
+# A pull that arrives after its message waits for nothing.
+_SETTLE = "5s"
 _FOLLOWERS = 2
 _STEADILY: Mapping[str, str | float] = {"mode": "longpoll", "connections": 1, "rate": _LONG_POLL_RATE}
 _AT_ONCE: Mapping[str, str | float] = {
@@ -242,7 +244,12 @@ class ManyHeld:
     def run(self, bench: Bench) -> Found:
         found = Found({})
         title = f"{_BODY} B at {_LONG_POLL_RATE:,} a second over {self.queues:,} queues, a pull held for each"
-        options: dict[str, str | float] = {**_STEADILY, "queues": self.queues, "followers": _HOLDERS}
+        options: dict[str, str | float] = {
+            **_STEADILY,
+            "queues": self.queues,
+            "followers": _HOLDERS,
+            "settle": _SETTLE,
+        }
 
         def measure(server: Server, _number: int) -> Sample:
             one, used = followed(title, options, server, self.topic, bench.seconds, self.queues)

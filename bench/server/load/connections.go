@@ -41,7 +41,7 @@ func connect(s settings) ([]worker, *meeting, error) {
 			made = newRequestWorker(here, number, socket)
 		}
 		if met != nil {
-			made = sender{made, met}
+			made = sender{made, met, s.settle}
 		}
 		workers = append(workers, made)
 	}

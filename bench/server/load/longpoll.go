@@ -47,10 +47,12 @@ type meeting struct {
 type sender struct {
 	worker
 	meeting *meeting
+	settle  time.Duration
 }
 
 func (s sender) run(end time.Time, messages int64) error {
-	err := s.worker.run(end, messages)
+	time.Sleep(s.settle)
+	err := s.worker.run(end.Add(s.settle), messages)
 	s.meeting.sent.Add(s.worker.found().messages)
 	if s.meeting.senders.Add(-1) == 0 {
 		s.meeting.end()

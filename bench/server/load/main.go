@@ -33,6 +33,7 @@ type settings struct {
 	group       string
 	batch       int
 	seconds     float64
+	settle      time.Duration
 	messages    int64
 	rate        float64
 	delayLevel  int
@@ -111,6 +112,7 @@ func main() {
 	flag.StringVar(&s.group, "group", "BenchGroup", "the producer's or consumer's group")
 	flag.IntVar(&s.batch, "batch", 32, "messages that one pull asks for, or one request of send-batch sends")
 	flag.Float64Var(&s.seconds, "seconds", 3, "for how long new requests are sent")
+	flag.DurationVar(&s.settle, "settle", 0, "in longpoll and mixed, send nothing for so long, until the followers hold their pulls")
 	flag.Int64Var(&s.messages, "messages", 0, "stop after so many messages at the latest; 0 for no such limit")
 	flag.Float64Var(&s.rate, "rate", 0, "send no more messages a second than this, over all connections; 0 for no limit")
 	flag.IntVar(&s.delayLevel, "delay-level", 0, "send with this delay level; 0 for none")
@@ -172,6 +174,8 @@ func (s settings) check() error {
 		return fmt.Errorf("to drain takes one connection, and an offset and a request in flight for each queue")
 	case s.steady() && s.rate <= 0:
 		return fmt.Errorf("sending at times takes a rate")
+	case s.settle < 0 || s.settle > 0 && !s.stamps():
+		return fmt.Errorf("only senders of what is followed wait for their followers")
 	case s.stamps() && (len(s.offsets) != s.queues || s.body < stampSize || s.followers < 1 || s.followers > s.queues):
 		return fmt.Errorf("to follow takes an offset for each queue, bodies of %d bytes, and at most a follower for each queue", stampSize)
 	case len(s.addresses()) != len(strings.Split(s.broker, ",")) || s.stamps() && len(s.addresses()) > 1:
