@@ -215,8 +215,8 @@ class PopServer(RouteTable):
     ) -> None: ...
     @property
     def route_count(self) -> int: ...
-    # Queues in the order of their ids, each with its read; group and topic; and tags codes of four bytes each, unless
-    # all messages are wanted.
+    # Queues in the order of their ids, each with its read; group and topic; and tags codes of four bytes each, or
+    # None if all messages are wanted.
     def add_pop_route(
         self,
         key: bytes,
