@@ -40,7 +40,7 @@ class Place:
 
 
 class AccessControl:
-    """What a broker or name server needs of this package."""
+    """Access control of a broker or name server."""
 
     def __init__(self, settings: AuthSettings, place: Place, *, home: str = "") -> None:
         """``home`` is RocketMQ's, where ``conf/plain_acl.yml`` is. Loads nothing yet."""
@@ -60,7 +60,7 @@ class AccessControl:
 
     @property
     def authorizes(self) -> bool:
-        """Whether users need rules for what they do."""
+        """True if users need rules for their requests."""
         return self.settings.authorization_enabled or isinstance(self.table, PlainTable)
 
     @property
@@ -82,7 +82,7 @@ class AccessControl:
 
     @property
     def allows_native(self) -> bool:
-        """Whether frames may be served before a guard has seen them."""
+        """True if frames may be served before a guard has seen them."""
         return self.table is None
 
     def load(self) -> None:

@@ -19,7 +19,7 @@ CACHED_ADDRESSES = 10_000
 
 
 class Requirement(NamedTuple):
-    """What a request needs: any one of these actions on a resource."""
+    """Need of a request: any one of these actions on a resource."""
 
     resource: Resource
     actions: tuple[Action, ...]

@@ -41,7 +41,7 @@ class PolicyType(enum.Enum):
 
 
 class Decision(enum.Enum):
-    """What an entry decides."""
+    """Decision of an entry."""
 
     ALLOW = "Allow"
     DENY = "Deny"

@@ -206,7 +206,7 @@ class AuthRequests:
             _refuse(error)
 
     def _is_super(self, request: Command) -> bool:
-        """Whether a super user asks: the guard leaves the access key of a verified sender only."""
+        """True for a super user: the guard leaves the access key of a verified sender only."""
         user = self._table.users.get(request.ext_fields.get(ACCESS_KEY, ""))
         return user is not None and user.is_super
 

@@ -46,7 +46,7 @@ EVERY_GROUP = Resource(ResourceType.GROUP, "", Pattern.ANY)
 
 
 class Environment(NamedTuple):
-    """What the table needs to know of the server."""
+    """Properties of the server on which requirements depend."""
 
     cluster: str
     topic_at: Callable[[int], str | None]
@@ -58,7 +58,7 @@ Rule: TypeAlias = "Callable[[Fields, bytes, Environment], Iterable[Requirement]]
 
 
 def requirements_of(code: int, fields: Fields, body: bytes, environment: Environment) -> list[Requirement] | None:
-    """What a request needs; None for a code without an entry. Raises ProtocolError for a malformed body."""
+    """Requirements of a request; None for a code without an entry. Raises ProtocolError for a malformed body."""
     rule = RULES.get(code)
     return None if rule is None else list(rule(fields, body, environment))
 

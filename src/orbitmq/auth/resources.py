@@ -19,7 +19,7 @@ class ResourceType(enum.Enum):
 
 
 class Pattern(enum.IntEnum):
-    """How a rule names resources. The order is that of precedence: the most specific first."""
+    """Pattern by which a rule names resources. The order is that of precedence: the most specific first."""
 
     LITERAL = 0
     PREFIXED = 1
@@ -27,7 +27,7 @@ class Pattern(enum.IntEnum):
 
 
 class Action(enum.Enum):
-    """What a request does to a resource; the value is RocketMQ's spelling."""
+    """Action of a request on a resource; the value is RocketMQ's spelling."""
 
     ALL = "All"
     ANY = "Any"
@@ -66,7 +66,7 @@ class Resource:
         return f"{self.type.value}:{self.name}{star}"
 
     def covers(self, other: Resource) -> bool:
-        """Whether a rule for this resource applies to a requested (literal) one."""
+        """True if a rule for this resource applies to a requested (literal) one."""
         if self.type is ResourceType.ANY:
             return True
         if self.type is not other.type:

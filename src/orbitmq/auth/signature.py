@@ -39,7 +39,7 @@ def signature_of(secret: bytes, content: bytes) -> bytes:
 
 
 def is_signed_by(secret: bytes, fields: Mapping[str, str], body: bytes | None, version: int | None = None) -> bool:
-    """Whether a request has the signature of this secret. The comparison takes the same time for every answer."""
+    """True if a request has the signature of this secret. The comparison takes the same time for every answer."""
     given = fields.get(SIGNATURE)
     if given is None:
         return False

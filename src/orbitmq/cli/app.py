@@ -125,7 +125,7 @@ def _completed_verb() -> str:
 
 
 def is_operated(verb: str, arguments: Sequence[str]) -> bool:
-    """Whether a command is about servers and runs none: servers have no arguments, only options."""
+    """True if a command is about servers and runs none: servers have no arguments, only options."""
     return verb in {"broker", "nameserver", "controller"} and bool(arguments) and not arguments[0].startswith("-")
 
 

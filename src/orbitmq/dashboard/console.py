@@ -84,7 +84,7 @@ class Console:
             self.sessions.check(actor)
 
     def may(self, actor: Actor, role: Role) -> bool:
-        """Whether pages offer an action of a role."""
+        """True if pages offer an action of a role."""
         return not self.config.read_only and actor.role.includes(role)
 
     async def change(

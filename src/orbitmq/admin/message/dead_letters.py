@@ -129,7 +129,7 @@ class DeadLetters:
     async def kinds(
         self, group: str, *, begin_ms: int | None = None, end_ms: int | None = None, limit: int = MAX_COUNTED
     ) -> list[DeadLetterKind]:
-        """What the dead letters of a group are, the most frequent first, of ``limit`` of them."""
+        """Kinds of dead letters of a group, the most frequent first, of ``limit`` of them."""
         found: dict[tuple[str, str, int], DeadLetterKind] = {}
         async for message in self.read(group, begin_ms=begin_ms, end_ms=end_ms, limit=limit):
             key = (original_topic(message), message.tags or "", message.reconsume_times)

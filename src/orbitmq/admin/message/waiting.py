@@ -77,13 +77,13 @@ class OpenTransaction:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WaitingMessages:
-    """What waits, the next first. ``is_complete``: the read has looked at all that is stored."""
+    """Waiting messages, the next first. ``is_complete``: the read has looked at all that is stored."""
 
     messages: tuple[WaitingMessage, ...]
     is_complete: bool
 
     def by_time(self, now_ms: int) -> list[tuple[str, int]]:
-        """How many are due within which time from now: names of spans with counts."""
+        """Numbers of messages that are due within spans of time from now, by the span's name."""
         counts = dict.fromkeys((name for name, _ in SPANS), 0)
         for message in self.messages:
             left = message.due_ms - now_ms
@@ -195,7 +195,7 @@ class Waiting:
         return sorted(found.values(), key=lambda one: one.born_ms)
 
     async def _positions(self, topic: str) -> dict[MessageQueue, tuple[int, int]]:
-        """How far the transaction service has come in each queue, and the queue's end."""
+        """Progress of the transaction service in each queue, and the queue's end."""
         progress = await self._lag.of_group(TRANSACTION_GROUP, topic=topic, may_be_empty=True)
         return {
             MessageQueue(one.topic, one.broker_name, one.queue_id): (max(one.consumer_offset, 0), one.broker_offset)

@@ -49,7 +49,7 @@ def read_patterns(texts: Iterable[str], where: str) -> tuple[AddressPattern, ...
 
 
 def is_any_of(patterns: Iterable[AddressPattern], host: str) -> bool:
-    """Whether one of the patterns has this address."""
+    """True if one of the patterns has this address."""
     address = ip_address_of(host)
     return address is not None and any(pattern.matches(address) for pattern in patterns)
 

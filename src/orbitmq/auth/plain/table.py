@@ -78,7 +78,7 @@ class PlainTable:
         self._seen, self.users, self.acls, self._trusted, self._trusted_of = read
 
     def trusts(self, host: str, name: str | None) -> bool:
-        """Whether requests from this address, in the name of this user, are served without a signature."""
+        """True if requests from this address, in the name of this user, are served without a signature."""
         return is_any_of(self._trusted, host) or (
             name is not None and is_any_of(self._trusted_of.get(name, ()), host)
         )

@@ -51,7 +51,7 @@ def check_handshakes(broker: BrokerConfig, store: StoreConfig) -> None:
 
 @dataclasses.dataclass(slots=True)
 class MasterGate:
-    """What a master demands of those who connect to its HA port."""
+    """Demands of a master on peers that connect to its HA port."""
 
     certificates: ServerCertificates | None = None
     secret_of: Callable[[str], bytes | None] | None = None
@@ -172,7 +172,7 @@ class PendingSlave(asyncio.Protocol):
 
 
 class _Inner(asyncio.Protocol):
-    """What a TlsTransport delivers to until the protocol behind the handshakes takes over."""
+    """Protocol that a TlsTransport delivers to until the protocol behind the handshakes takes over."""
 
     def __init__(
         self, begin: Callable[[asyncio.Transport], None], receive: Callable[[bytes], None], lost: Callable[[], None]

@@ -221,7 +221,7 @@ class SlaveConnection(asyncio.Protocol):
             self._write([self._head(0)[0]])
 
     def lag_seconds(self, now: float) -> float:
-        """How long ago the log ended where the slave is now; an estimate from the times of ``acknowledged``."""
+        """Age in seconds of the record at which the slave is; an estimate from the times of ``acknowledged``."""
         end = self._store.log.committed
         if self.acked >= end:
             self._behind_since = None

@@ -16,7 +16,7 @@ INNER_USER = "orbitmq-inner"
 
 @dataclasses.dataclass(frozen=True)
 class Security:
-    """What a secure cluster is started with."""
+    """Settings and files with which a secure cluster starts."""
 
     settings: dict[str, str]
     authority: Path
@@ -25,7 +25,7 @@ class Security:
     """The secret of the administrator at the first start; None afterwards."""
 
     def lines(self) -> list[str]:
-        """What a client needs, for the start-up message."""
+        """Settings that a client needs, for the start-up message."""
         shown = "the one of the first start" if self.new_secret is None else self.new_secret
         lines = ["", "access control and TLS are on; clients need"]
         if self.new_secret is not None:

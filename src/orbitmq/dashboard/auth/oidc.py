@@ -82,7 +82,7 @@ def parse_roles(texts: Iterable[str]) -> tuple[tuple[Role, str], ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Federated:
-    """Who has signed in at the provider."""
+    """User that has signed in at the provider."""
 
     name: str
     role: Role
@@ -134,7 +134,7 @@ class Oidc:
         return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}", state
 
     async def finish(self, parameters: Mapping[str, str], kept: str) -> Federated:
-        """Who came back from the provider; ``kept`` is the state of the browser. Raises NotSignedInError."""
+        """User who came back from the provider; ``kept`` is the state of the browser. Raises NotSignedInError."""
         state = parameters.get("state", "")
         begun = self._begun.pop(state, None)
         if (

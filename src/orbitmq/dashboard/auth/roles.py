@@ -33,7 +33,7 @@ class NotSignedInError(AdminError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Actor:
-    """Who does something: a user, from an address."""
+    """Actor of a change: a user, from an address."""
 
     user: str
     role: Role

@@ -25,7 +25,7 @@ log = logging.getLogger("orbitmq.dashboard")
 
 
 class View:
-    """What a page knows of its viewer."""
+    """Viewer of a page, and the cluster that it shows."""
 
     def __init__(self, console: Console, cluster: ManagedCluster, request: Request, client: Client) -> None:
         self.console = console
@@ -38,7 +38,7 @@ class View:
         self.client = client
 
     def may(self, role: Role) -> bool:
-        """Whether to offer an action."""
+        """True if an action is offered."""
         return self.console.may(self.actor, role)
 
     @property

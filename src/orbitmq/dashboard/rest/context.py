@@ -1,4 +1,4 @@
-"""What handlers of the REST interface have: the console, the actor, the cluster of the path, the part of a list."""
+"""Context of REST handlers: the console, the actor, the cluster of the path, the part of a list."""
 
 from typing import Annotated, Generic, TypeVar
 

@@ -25,7 +25,7 @@ Limit = Annotated[int, Query(ge=1, le=reading.MAX_MESSAGES)]
 
 
 class Edited(BaseModel):
-    """What is replaced when a message is sent again; the rest stays as it was stored."""
+    """Replacements when a message is sent again; the rest stays as it was stored."""
 
     topic: str = ""
     body: Annotated[str | None, Field(max_length=4 << 20)] = None

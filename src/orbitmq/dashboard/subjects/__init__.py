@@ -1,1 +1,1 @@
-"""What pages and the REST interface share, by subject: lists, searches, changes with their audit entries."""
+"""Shared by pages and the REST interface, by subject: lists, searches, changes with their audit entries."""

@@ -25,7 +25,7 @@ class Events:
 
 
 def is_internal(group: str) -> bool:
-    """Whether clients join a group by themselves: for retries, traces, and RocketMQ's own tools."""
+    """True for groups that clients join by themselves: for retries, traces, and RocketMQ's own tools."""
     return is_system_group(group) or group.startswith(TRACE_PRODUCER_GROUP_PREFIX)
 
 

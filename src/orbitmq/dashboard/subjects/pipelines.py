@@ -49,7 +49,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicProgress:
-    """How far a pipeline is in a topic."""
+    """Progress of a pipeline in a topic."""
 
     topic: str
     queues: int
@@ -87,7 +87,7 @@ class Pipeline:
 
 @dataclasses.dataclass(slots=True)
 class _Found:
-    """What a directory has: begins and ends by queue, and the runs in their order."""
+    """Content of a directory: begins and ends by queue, and the runs in their order."""
 
     kind: str
     begins: dict[MessageQueue, int] = dataclasses.field(default_factory=dict)
@@ -183,7 +183,7 @@ def _archive(place: str) -> _Found:
 
 
 def _holder(path: Path) -> str:
-    """Who holds the lock file of an archive. It is read only: locking it could keep an archiver from starting."""
+    """Holder of the lock file of an archive. It is read only: locking it could keep an archiver from starting."""
     try:
         text = path.read_text("utf-8")[:200].strip()
     except FileNotFoundError:

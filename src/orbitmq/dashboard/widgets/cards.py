@@ -78,7 +78,7 @@ def empty(icon: str, text: str) -> None:
 
 
 def error(text: str) -> None:
-    """What could not be read, and why."""
+    """Card of what could not be read, and why."""
     box = ui.element("section").classes("oq-card oq-error").props("role=alert")
     with box, ui.element("div").classes("oq-problem"):
         badge("error", BAD)

@@ -60,7 +60,7 @@ async def ask(
 
 
 async def confirm(title: str, lines: Sequence[str], *, button: str, typed: str = "") -> bool:
-    """Whether the viewer agrees. With ``typed``, only after typing that name: for what destroys."""
+    """Ask the viewer to confirm; True if they do. ``typed``: only after typing that name, for what destroys."""
     with ui.dialog().props("persistent") as dialog, ui.element("div").classes("oq-dialog"):
         _describe(dialog, title)
         heading(title)

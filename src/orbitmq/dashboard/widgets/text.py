@@ -43,7 +43,7 @@ def moment(time_ms: int) -> str:
 
 
 def ago(time_ms: int) -> str:
-    """How long ago a time was."""
+    """Time since a moment, as text."""
     if time_ms <= 0:
         return "never"
     seconds = max(0.0, time.time() - time_ms / 1000)
@@ -56,7 +56,7 @@ def ago(time_ms: int) -> str:
 
 
 def until(time_ms: int) -> str:
-    """How long it is until a time."""
+    """Time until a moment, as text."""
     seconds = time_ms / 1000 - time.time()
     if seconds <= 0:
         return "now"

@@ -36,7 +36,7 @@ TLS_HANDSHAKE = 0x16
 
 
 class Accepting(Protocol):
-    """What accepts: the limits of its connections, and the table of those whose first bytes are not complete."""
+    """Acceptor: the limits of its connections, and the table of those whose first bytes are not complete."""
 
     pending: dict[Pending, None]
 

@@ -84,7 +84,7 @@ def save(contexts: Contexts) -> None:
 
 
 def is_private() -> bool:
-    """Whether only the owner can read the file."""
+    """True if only the owner can read the file."""
     try:
         return not path().stat().st_mode & 0o077
     except OSError:
