@@ -11,6 +11,8 @@ from orbitmq.cli.app import is_operated
 from orbitmq.protocol.names import DLQ_PREFIX
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.cli.operator_shell import Shell
 
 
@@ -65,11 +67,33 @@ def test_dead_letters_are_listed_shown_and_sent_again(shell: Shell, sent: list[s
     bodies = shell.ok("dlq", "show", "packers", "-f", r"%b\n").out.splitlines()
     assert sorted(bodies) == ["body 0", "body 1"]
     shell.ok("topic", "create", "second", "-q", 1)
+    kinds = shell.value("dlq", "kinds", "packers")
+    assert [(one["tag"], one["messages"]) for one in kinds] == [("A", 1), ("B", 1)]
     assert len(shell.value("dlq", "resend", "packers", "--to", "second", "--dry-run")) == 2
     assert shell.run("dlq", "resend", "packers").code == 2
     (one,) = shell.value("dlq", "resend", "packers", "--to", "second", "--count", 1, "--yes")
     assert shell.ok("message", "query", "second", "-f", "%i").out == one["newMessage"]
     assert shell.run("dlq", "show", "absent").code == 3
+
+
+def test_deferred_messages_and_open_transactions_are_listed(shell: Shell) -> None:
+    shell.ok("topic", "create", "later", "-q", 1)
+    shell.ok("send", "later", "tomorrow", "--delay", "1h", "--key", "due")
+    (one,) = shell.value("message", "deferred")
+    assert (one["topic"], one["keys"]) == ("later", "due")
+    assert "no transaction is open" in shell.ok("message", "transactions").err
+
+
+def test_avro_bodies_are_decoded(shell: Shell, tmp_path: Path) -> None:
+    schema = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}]}
+    (tmp_path / "point.avsc").write_text(json.dumps(schema))
+    rules = tmp_path / "decoders.toml"
+    rules.write_text('[[decoder]]\ntopics = ["points"]\nformat = "avro"\nschema = "point.avsc"\n')
+    shell.ok("topic", "create", "points", "-q", 1)
+    shell.ok("send", "points", "\x02", "--key", "point")
+    message_id = shell.ok("message", "query", "points", "--key", "point", "-f", "%i").out
+    shown = shell.value("message", "show", "points", message_id, "--decoders", rules)
+    assert json.loads(shown["bodyDecoded"]) == {"x": 1}
 
 
 def test_brokers_and_clusters_are_listed(shell: Shell) -> None:

@@ -24,6 +24,17 @@ async def list_queues(operator: Operator) -> View:
     return View.of(Table("group messages> lastUpdateMs@", rows, "no group has dead letters"))
 
 
+@verb(dlq_app, "kinds")
+async def kinds(operator: Operator, group: Group, begin: From = "", end: To = "") -> View:
+    """Count the dead letters of a group by topic, tag and retries."""
+    found = await operator.admin.dead_letters.kinds(
+        group, begin_ms=parse_time(begin) if begin else None, end_ms=parse_time(end) if end else None
+    )
+    rows = [(one.origin, one.tag, one.retries, one.count, one.first_ms, one.last_ms) for one in found]
+    empty = f"the group {group} has no dead letters of that time"
+    return View.of(Table("topic tag retries> messages> firstMs@ lastMs@", rows, empty))
+
+
 @verb(dlq_app, "show")
 async def show(
     operator: Operator, group: Group, begin: From = "", end: To = "", count: Count = None, layout: Format = ""

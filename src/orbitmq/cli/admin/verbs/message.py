@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
     from orbitmq.client.message import ReceivedMessage
 
-message_app = typer.Typer(help="Messages: show, query, track, trace, resend.", no_args_is_help=True)
+BODIES = ("body", "bodyHex", "bodyError", "bodyFormat", "bodyDecoded")
+
+message_app = typer.Typer(
+    help="Messages: show, query, deferred, transactions, track, trace, resend.", no_args_is_help=True
+)
 message_app.command("trace")(trace)
 
 
@@ -66,19 +70,31 @@ async def show(
     topic: Topic,
     message_id: MessageId,
     layout: Format = "",
+    decoders: Annotated[
+        str,
+        typer.Option(
+            envvar="ORBITMQ_DECODERS", metavar="FILE", help="TOML file with schemas of Avro and Protobuf bodies."
+        ),
+    ] = "",
 ) -> View | None:
     """Show a message with all its fields, and what each group of its topic did with it."""
+    from orbitmq.admin.message.body_decoders import BodyDecoders  # noqa: PLC0415 - not imported for help texts
+
+    rules = BodyDecoders.load(decoders) if decoders else BodyDecoders()
     message = await operator.admin.messages.by_id(topic, message_id)
     if layout:
         writer(operator, layout)(message)
         return None
     tracks = await operator.admin.delivery.track(message)
     line = line_of(message)
+    if (decoded := rules.decode_message(message)) is not None:
+        line["bodyFormat"] = decoded.format
+        line["bodyDecoded"] = decoded.text or decoded.error
     if operator.output is Output.JSON:
         groups = [{"group": one.group, "track": one.track, "reason": one.reason} for one in tracks]
         print_json({**line, "groups": groups})
         return None
-    body: dict[str, object] = {name: line.pop(name) for name in ("body", "bodyHex", "bodyError") if name in line}
+    body: dict[str, object] = {name: line.pop(name) for name in BODIES if name in line}
     times = ("bornTimestamp", "storeTimestamp")
     about = {f"{name}@" if name in times else name: value for name, value in line.items() if name != "properties"}
     return View(
@@ -142,6 +158,32 @@ async def _found(operator: Operator, topic: str, options: Query) -> "AsyncIterat
             limit=options.count,
         ):
             yield message
+
+
+Scan = Annotated[int, typer.Option(min=1, help="Stored messages that are looked at on each broker.")]
+
+
+@verb(message_app, "deferred")
+async def deferred(operator: Operator, scan: Scan = 2000) -> View:
+    """List timed and delayed messages that wait, the next first."""
+    found = await operator.admin.waiting.deferred(scan=scan)
+    rows = [
+        (one.due_ms, one.topic, one.message_id, one.tags or "", " ".join(one.keys), one.broker_name)
+        for one in found.messages
+    ]
+    note = "" if found.is_complete else "there are more: see --scan"
+    return View.of(Table("dueMs@ topic message tag keys broker", rows, "no deferred message waits"), note)
+
+
+@verb(message_app, "transactions")
+async def transactions(operator: Operator, scan: Scan = 2000) -> View:
+    """List the half messages of open transactions, the oldest first."""
+    found = await operator.admin.waiting.transactions(scan=scan)
+    rows = [
+        (one.born_ms, one.topic, one.producer_group, one.message_id, " ".join(one.keys), one.checks)
+        for one in found
+    ]
+    return View.of(Table("begunMs@ topic producerGroup message keys checks>", rows, "no transaction is open"))
 
 
 @verb(message_app, "track")
