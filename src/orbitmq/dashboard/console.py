@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from orbitmq.dashboard.auth.users import Users
 from orbitmq.dashboard.clusters import ClusterSet
 from orbitmq.dashboard.history.sampler import Sampler
 from orbitmq.dashboard.history.store import HistoryStore
+from orbitmq.dashboard.jobs import Jobs
 from orbitmq.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class Console:
         self.sessions = Sessions(self.users, time.monotonic)
         self.oidc = None if config.oidc is None else Oidc(config.oidc, SYSTEM_CLOCK)
         self.audit = AuditLog(data / "audit.jsonl")
+        self.jobs = Jobs(SYSTEM_CLOCK)
         self.history = HistoryStore.open(data / "history.ring", config.history_mib) if config.history_mib else None
         self.sampler = None if self.history is None else Sampler(self.clusters, self.history, config.sample_seconds)
 
@@ -62,6 +65,7 @@ class Console:
             self.sampler.start()
 
     async def close(self) -> None:
+        await self.jobs.close()
         if self.sampler is not None:
             await self.sampler.stop()
         if self.history is not None:
@@ -87,19 +91,27 @@ class Console:
         """True if pages offer an action of a role."""
         return not self.config.read_only and actor.role.includes(role)
 
+    def check(self, actor: Actor, action: Action) -> Actor:
+        """The actor with today's role, if it may do something. Raises ForbiddenError, NotSignedInError."""
+        actor = self.current(actor)
+        actor.check(action.role, action.name)
+        if self.config.read_only:
+            raise ForbiddenError("this console is read-only")
+        return actor
+
     async def change(
         self, actor: Actor, cluster: ManagedCluster | None, action: Action, work: Callable[[], Awaitable[T]]
     ) -> T:
         """Do something for a user, and record it. Raises ForbiddenError, and the errors of the work."""
         where = "" if cluster is None else cluster.name
         try:
-            actor = self.current(actor)
-            actor.check(action.role, action.name)
-            if self.config.read_only:
-                raise ForbiddenError("this console is read-only")
+            actor = self.check(actor, action)
             result = await work()
         except AdminError as error:
             self.audit.record(actor.user, actor.address, where, action.name, action.target, str(error))
+            raise
+        except asyncio.CancelledError:
+            self.audit.record(actor.user, actor.address, where, action.name, action.target, "cancelled")
             raise
         finally:
             if cluster is not None:

@@ -110,6 +110,7 @@ def pages(demo: DemoCluster) -> dict[str, tuple[str, str]]:
         "dead-letters-of-group": ("/c/demo/dead-letters/refunds", "refused"),
         "deferred": ("/c/demo/deferred", "payments"),
         "pipelines": ("/c/demo/pipelines", "a-checkpoint"),
+        "jobs": ("/console/jobs", "No job has run"),
         "audit": ("/console/audit", "sign in"),
         "users": ("/console/users", "admin"),
         "password": ("/console/password", "Current password"),

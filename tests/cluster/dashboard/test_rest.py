@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -192,6 +193,23 @@ async def test_dead_letters_are_listed_exported_and_sent_again(client: httpx.Asy
     done = await client.post(f"{BASE}/dead-letters/refunds/resend", json={"topic": "orders", "limit": 1})
     assert [one["error"] for one in done.json()] == [""]
     assert (await client.get(f"{BASE}/dead-letters/idle")).status_code == 404
+
+
+async def test_dead_letters_are_sent_again_by_a_job(client: httpx.AsyncClient) -> None:
+    path = f"{BASE}/dead-letters/refunds/resend-job"
+    begun = await client.post(path, json={"topic": "orders", "limit": 1})
+    assert (begun.status_code, begun.json()["total"]) == (202, 1)
+    number = begun.json()["number"]
+
+    async def state() -> dict[str, Any]:
+        (found,) = [one for one in (await client.get("/api/v1/jobs")).json() if one["number"] == number]
+        return dict(found)
+
+    while (job := await state())["state"] == "running":  # noqa: ASYNC110 - as a script does
+        await asyncio.sleep(0.02)
+    assert (job["state"], job["done"], job["failed"], job["target"]) == ("done", 1, 0, "refunds")
+    assert (await client.delete(f"/api/v1/jobs/{number}")).json()["state"] == "done"
+    assert (await client.delete("/api/v1/jobs/99")).status_code == 404
 
 
 async def test_deferred_messages_clients_and_events_are_listed(client: httpx.AsyncClient) -> None:

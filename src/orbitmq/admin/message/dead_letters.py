@@ -156,16 +156,43 @@ class DeadLetters:
 
         The dead letters stay where they are. A failure does not stop the others.
         """
-        results = []
+        return [
+            one
+            async for one in self.resend_each(
+                group,
+                message_id=message_id,
+                topic=topic,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                limit=limit,
+                which=which,
+                dry_run=dry_run,
+            )
+        ]
+
+    async def resend_each(
+        self,
+        group: str,
+        *,
+        message_id: str = "",
+        topic: str = "",
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        limit: int | None = None,
+        which: DeadLetterFilter = ALL,
+        dry_run: bool = False,
+    ) -> AsyncIterator[Resent]:
+        """The same, with each result when it is there."""
+        count = 0
         async for message in self.read(group, begin_ms=begin_ms, end_ms=end_ms, which=which):
             if message_id and message_id not in _ids_of(message):
                 continue
-            results.append(await self._resend_one(message, topic, dry_run=dry_run))
-            if limit is not None and len(results) >= limit:
-                break
-        if message_id and not results:
+            yield await self._resend_one(message, topic, dry_run=dry_run)
+            count += 1
+            if limit is not None and count >= limit:
+                return
+        if message_id and not count:
             raise NotFoundError("dead letter", message_id, f"the group {group} has none with this id")
-        return results
 
     async def _resend_one(self, message: ReceivedMessage, topic: str, *, dry_run: bool) -> Resent:
         target = topic or original_topic(message)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from orbitmq.dashboard.pages.view import View
 
 MAX_VISIBLE = 200
+MAX_AT_ONCE = 100
+"""More letters are sent again by a job."""
+MAX_COUNTED = 2000
+"""Letters whose kinds are counted: each is read."""
 
 
 async def build(view: View, _: ui.element) -> None:
@@ -123,6 +127,7 @@ class _Letters:
                 self._end = ui.input("To").props("outlined dense clearable")
                 primary("Show", icon="search", on_click=view.do(self.show_all))
             self._kind_table = _kind_table(self._choose)
+            self._counted = ui.label("").classes("oq-muted")
         with card() as head:
             head.set_visibility(True)
             with head:
@@ -136,7 +141,11 @@ class _Letters:
     async def show_all(self) -> None:
         """The kinds of letters in the span, and letters of all kinds."""
         begin, end = self._span()
-        self._kinds = await self._view.admin.dead_letters.kinds(self.group, begin_ms=begin, end_ms=end)
+        work = self._view.admin.dead_letters.kinds
+        self._kinds = await work(self.group, begin_ms=begin, end_ms=end, limit=MAX_COUNTED)
+        count = sum(kind.count for kind in self._kinds)
+        self._counted.text = f"Of the first {count:,}; choose a time for others." if count >= MAX_COUNTED else ""
+        self._counted.set_visibility(bool(self._counted.text))
         self._kind_table.show([_kind_row(at, kind) for at, kind in enumerate(self._kinds)])
         await self._filter(ALL)
 
@@ -197,6 +206,10 @@ class _Letters:
         lines = [f"{one.offset_message_id} to {one.topic}" for one in planned]
         title = f"Send {len(planned):,} dead letter(s) again?"
         if not planned or not await confirm(title, lines, button="Resend"):
+            return
+        if len(planned) > MAX_AT_ONCE:
+            dead.resend_in_background(view.console, view.actor, view.cluster, self.group, which, len(planned))
+            ui.navigate.to("/console/jobs")
             return
         results = await dead.resend(view.console, view.actor, view.cluster, self.group, which)
         failed = [one for one in results if one.error]

@@ -19,6 +19,7 @@ from orbitmq.dashboard.widgets.dialogs import Field, ask, confirm_changes
 from orbitmq.dashboard.widgets.plots import REFRESH_SECONDS, Plots
 from orbitmq.dashboard.widgets.tables import Column, DataTable, PagedTable, action
 from orbitmq.dashboard.widgets.text import moment, number, rate
+from orbitmq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from orbitmq.admin.group.model import GroupDescription, GroupSummary, QueueLag
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from orbitmq.dashboard.pages.view import View
 
 AS_TEXT = "value => value"
-MAX_LINES = 8
+MAX_LINES = 4
 """Queues in one plot: those that lag most."""
 HISTORY_KINDS = "CONSUMER_JOIN,CONSUMER_LEAVE,REBALANCE,GROUP_CREATE,GROUP_CHANGE,GROUP_DELETE"
 
@@ -194,7 +195,9 @@ def _buttons(view: View, group: GroupDescription, plots: Plots) -> None:
 
 
 def _queue_lines(cluster: str, group: str, queues: list[QueueLag]) -> dict[str, str]:
-    chosen = sorted(queues, key=lambda queue: queue.lag, reverse=True)[:MAX_LINES]
+    # Those of a topic before those for retries, where all lag the same.
+    ordered = sorted(queues, key=lambda queue: (-queue.lag, queue.topic.startswith(RETRY_PREFIX)))
+    chosen = ordered[:MAX_LINES]
     only_one = len({one.topic for one in chosen}) == 1
     return {
         f"{'' if only_one else f'{one.topic} '}{one.broker_name}:{one.queue_id}": queue_series(

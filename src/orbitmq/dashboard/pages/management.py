@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from orbitmq.dashboard import jobs
 from orbitmq.dashboard.auth.roles import Role
 from orbitmq.dashboard.subjects import management
 from orbitmq.dashboard.widgets.buttons import primary
 from orbitmq.dashboard.widgets.cards import BAD, GOOD, INFO, PLAIN, card
 from orbitmq.dashboard.widgets.dialogs import Field, ask, confirm
 from orbitmq.dashboard.widgets.tables import Column, DataTable, PagedTable, action
-from orbitmq.dashboard.widgets.text import moment
+from orbitmq.dashboard.widgets.text import moment, number
 
 if TYPE_CHECKING:
+    from orbitmq.dashboard.jobs import Job
     from orbitmq.dashboard.listing import Query
     from orbitmq.dashboard.pages.view import View
 
@@ -69,6 +71,55 @@ async def build_audit(view: View, _: ui.element) -> None:
             attempt=view.attempt,
         )
     await table.refresh()
+
+
+async def build_jobs(view: View, _: ui.element) -> None:
+    """The jobs."""
+
+    async def cancel(_: str, number: str) -> None:
+        if await view.attempt(management.cancel_job(view.console, view.actor, int(number))):
+            await refresh()
+
+    with card():
+        table = DataTable(
+            "Jobs",
+            [
+                Column("begun", "Begun"),
+                Column("user", "User"),
+                Column("cluster", "Cluster"),
+                Column("action", "Action"),
+                Column("target", "Target", wrapped=True),
+                Column("progress", "Progress"),
+                Column("failed", "Failed", numeric=True),
+                Column("state", "State", wrapped=True),
+            ],
+            nothing="No job has run since the console was started. Resending many dead letters is one.",
+            icon="pending_actions",
+            on_action=cancel,
+        )
+
+    async def refresh() -> None:
+        table.show([_job_row(job) for job in management.list_jobs(view.console, view.actor)])
+
+    await refresh()
+    view.every(2.0, refresh)
+
+
+def _job_row(job: Job) -> dict[str, Any]:
+    state = {jobs.RUNNING: INFO, jobs.DONE: GOOD, jobs.CANCELLED: PLAIN}.get(job.state, BAD)
+    return {
+        "id": job.number,
+        "begun": moment(job.begun_ms),
+        "user": job.user,
+        "cluster": job.cluster,
+        "action": job.action,
+        "target": job.target,
+        "progress": f"{number(job.done)} of {number(job.total)}",
+        "failed": job.failed,
+        "state": job.state,
+        "kinds": {"state": state, **({"failed": BAD} if job.failed else {})},
+        "actions": [action("cancel", "cancel", "Cancel job")] if job.state == jobs.RUNNING else [],
+    }
 
 
 async def build_users(view: View, buttons: ui.element) -> None:

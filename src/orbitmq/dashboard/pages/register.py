@@ -69,6 +69,7 @@ PAGES = (
     ),
     PageSpec("deferred", "Deferred messages", "deferred", deferred.build),
     PageSpec("pipelines", "Pipelines", "pipelines", pipelines.build),
+    PageSpec("/console/jobs", "Jobs", "/console/jobs", management.build_jobs),
     PageSpec("/console/audit", "Audit log", "/console/audit", management.build_audit),
     PageSpec("/console/users", "Users", "/console/users", management.build_users),
     PageSpec("/console/password", "Change password", "", management.build_password),

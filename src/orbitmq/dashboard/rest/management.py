@@ -52,6 +52,32 @@ async def audit(console: ConsoleDep, actor: ActorDep, listing: ListingDep) -> Pa
     return management.list_audit(console, actor, listing)
 
 
+class JobView(View):
+    """A job. ``state`` is running, done, cancelled, or the error that ended it."""
+
+    number: int
+    user: str
+    cluster: str
+    action: str
+    target: str
+    begun_ms: int
+    total: int
+    done: int
+    failed: int
+    ended_ms: int
+    state: str
+
+
+@router.get("/jobs", summary="Jobs, newest first", response_model=list[JobView])
+async def list_jobs(console: ConsoleDep, actor: ActorDep) -> object:
+    return management.list_jobs(console, actor)
+
+
+@router.delete("/jobs/{number}", summary="Cancel a job", response_model=JobView)
+async def cancel_job(console: ConsoleDep, actor: ActorDep, number: int) -> object:
+    return await management.cancel_job(console, actor, number)
+
+
 @router.get("/users", summary="Users", response_model=list[UserView])
 async def users(console: ConsoleDep, actor: ActorDep) -> object:
     return management.list_users(console, actor)

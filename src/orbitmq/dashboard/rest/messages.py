@@ -13,6 +13,7 @@ from orbitmq.admin.message.dead_letters import DeadLetterFilter, DeadLetterQueue
 from orbitmq.dashboard.clusters import ManagedCluster
 from orbitmq.dashboard.console import Action
 from orbitmq.dashboard.rest.context import ActorDep, ClusterDep, ConsoleDep, DryRun, View
+from orbitmq.dashboard.rest.management import JobView
 from orbitmq.dashboard.rest.topics import ReceiptView
 from orbitmq.dashboard.rest.views import MessageView
 from orbitmq.dashboard.subjects import dead_letters as dead
@@ -256,6 +257,25 @@ async def _lines(
         yield json.dumps(view.model_dump(), ensure_ascii=False).encode() + b"\n"
 
 
+@router.post(
+    "/dead-letters/{group}/resend-job",
+    summary="Send dead letters again in the background",
+    status_code=202,
+    response_model=JobView,
+)
+async def resend_dead_letters_in_background(
+    console: ConsoleDep, actor: ActorDep, cluster: ClusterDep, group: str, given: ResendDead
+) -> object:
+    which = _arguments(given)
+    total = len(await dead.resend(console, actor, cluster, group, which, dry_run=True))
+    return dead.resend_in_background(console, actor, cluster, group, which, total)
+
+
+def _arguments(given: ResendDead) -> dict[str, Any]:
+    which = given.model_dump(exclude={"origin", "tag", "retries"})
+    return {**which, "which": DeadLetterFilter(given.origin, given.tag, given.retries)}
+
+
 @router.post("/dead-letters/{group}/resend", summary="Send dead letters again", response_model=list[ResentView])
 async def resend_dead_letters(
     console: ConsoleDep,
@@ -265,6 +285,4 @@ async def resend_dead_letters(
     given: ResendDead,
     dry_run: DryRun = False,
 ) -> object:
-    which = given.model_dump(exclude={"origin", "tag", "retries"})
-    which["which"] = DeadLetterFilter(given.origin, given.tag, given.retries)
-    return await dead.resend(console, actor, cluster, group, which, dry_run=dry_run)
+    return await dead.resend(console, actor, cluster, group, _arguments(given), dry_run=dry_run)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orbitmq.dashboard.auth.roles import Actor
     from orbitmq.dashboard.clusters import ManagedCluster
     from orbitmq.dashboard.console import Console
+    from orbitmq.dashboard.jobs import Job
 
 MAX_RESENT = 10_000
 """Dead letters of one resend."""
@@ -54,3 +55,20 @@ async def resend(
         return await work(group, **which, dry_run=True)
     action = Action("resend dead letters", f"{group} {which.get('message_id') or ''}".strip())
     return await console.change(actor, cluster, action, lambda: work(group, **which))
+
+
+def resend_in_background(
+    console: Console, actor: Actor, cluster: ManagedCluster, group: str, which: Mapping[str, Any], total: int
+) -> Job:
+    """The same as a job, for very many. Raises ForbiddenError, InvalidRequestError."""
+    action = Action("resend dead letters", group)
+    console.check(actor, action)
+
+    async def work(job: Job) -> None:
+        async def resend_all() -> None:
+            async for one in cluster.admin.dead_letters.resend_each(group, **which):
+                job.step(is_good=not one.error)
+
+        await console.change(actor, cluster, action, resend_all)
+
+    return console.jobs.start(actor, cluster.name, (action.name, group), total, work)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.admin.errors import AdminError, InvalidRequestError
 from orbitmq.dashboard.auth.roles import Role
+from orbitmq.dashboard.console import Action
 from orbitmq.dashboard.listing import Page, Query, page_of
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from orbitmq.dashboard.auth.roles import Actor
     from orbitmq.dashboard.auth.users import User
     from orbitmq.dashboard.console import Console
+    from orbitmq.dashboard.jobs import Job
 
 MANAGE_USERS = "managing users"
 
@@ -29,6 +31,21 @@ def list_audit(console: Console, actor: Actor, query: Query) -> Page[AuditEntry]
         text=lambda entry: f"{entry.user} {entry.action} {entry.target} {entry.cluster} {entry.result}",
         sorts=sorts,
     )
+
+
+def list_jobs(console: Console, actor: Actor) -> list[Job]:
+    """The newest jobs first. Raises ForbiddenError."""
+    console.current(actor).check(Role.OPERATOR, "the list of jobs")
+    return console.jobs.all()
+
+
+async def cancel_job(console: Console, actor: Actor, number: int) -> Job:
+    """Raises ForbiddenError, NotFoundError."""
+
+    async def work() -> Job:
+        return console.jobs.cancel(number)
+
+    return await console.change(actor, None, Action("cancel job", str(number)), work)
 
 
 def list_users(console: Console, actor: Actor) -> list[User]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 COLORS = ["#4f7cff", "#17a391", "#e08a1e", "#c2459b", "#7a5af0", "#5b8c2a", "#d9534f", "#3aa0d8"]
 TEXT = "#7d899c"
@@ -15,6 +16,9 @@ LINE = "rgba(125,137,156,0.25)"
 NUMBER = "value => value.toLocaleString('en')"
 SHORT = "value => value.toLocaleString('en', {notation: 'compact'})"
 PERCENT = "value => (value * 100).toLocaleString('en', {maximumFractionDigits: 1}) + ' %'"
+LEGEND_ROW, LEGEND_WIDTH, LEGEND_GAP, LETTER_WIDTH = 22, 420, 30, 7
+"""Pixels."""
+LEGEND_LINE = "path://M0 0h14v4h-14z"
 SPANS = {"15 min": 900, "1 h": 3600, "24 h": 86_400, "7 d": 604_800}
 
 
@@ -32,7 +36,7 @@ class TimeChart:
         options["xAxis"]["min"] = begin * 1000
         options["xAxis"]["max"] = end * 1000
         options["legend"]["show"] = len(lines) > 1
-        options["grid"]["top"] = 34 if len(lines) > 1 else 12
+        options["grid"]["top"] = 12 + LEGEND_ROW * _legend_rows(lines) if len(lines) > 1 else 12
         options["series"] = [
             {
                 "name": name,
@@ -49,6 +53,11 @@ class TimeChart:
         has_samples = any(times for times, _ in lines.values())
         options["title"]["text"] = "" if has_samples else "no samples yet"
         self._chart.update()
+
+
+def _legend_rows(names: Iterable[str]) -> int:
+    """The rows of a legend in the narrowest chart of a wide screen."""
+    return math.ceil(sum(len(name) * LETTER_WIDTH + LEGEND_GAP for name in names) / LEGEND_WIDTH)
 
 
 def _time_options(label: str, form: str) -> dict[str, Any]:
@@ -68,12 +77,10 @@ def _time_options(label: str, form: str) -> dict[str, Any]:
             "show": False,
             "top": 0,
             "left": 0,
-            "type": "scroll",
-            "icon": "roundRect",
+            "icon": LEGEND_LINE,
             "itemWidth": 14,
-            "itemHeight": 4,
+            "itemHeight": 12,
             "textStyle": {"color": TEXT},
-            "pageTextStyle": {"color": TEXT},
         },
         "xAxis": {
             "type": "time",
@@ -150,6 +157,9 @@ def graph(label: str, nodes: Sequence[Mapping[str, Any]], edges: Sequence[tuple[
         },
         "edgeLabel": {
             "show": True,
+            "position": "middle",
+            "align": "center",
+            "verticalAlign": "bottom",
             ":formatter": "one => one.data.text",
             "color": TEXT,
             "fontSize": 11,

@@ -43,6 +43,7 @@ NAVIGATION = (
     ),
 )
 CONSOLE_NAVIGATION = (
+    ("/console/jobs", "Jobs", "pending_actions", Role.OPERATOR),
     ("/console/audit", "Audit log", "fact_check", Role.OPERATOR),
     ("/console/users", "Users", "manage_accounts", Role.ADMIN),
     ("/console/api", "REST interface", "api", Role.VIEWER),
