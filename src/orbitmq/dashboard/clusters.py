@@ -8,12 +8,12 @@ import time
 from typing import TYPE_CHECKING
 
 from orbitmq.admin import AdminClient
-from orbitmq.admin.errors import NotFoundError
+from orbitmq.admin.errors import AdminError, NotFoundError
 from orbitmq.admin.group.model import GroupSummary
 from orbitmq.admin.topic.model import TopicKind
 from orbitmq.dashboard.background import BackgroundReader
 from orbitmq.dashboard.cache import Cache
-from orbitmq.protocol.names import is_system_group
+from orbitmq.protocol.names import TOOLS_CONSUMER_GROUP, is_system_group
 
 if TYPE_CHECKING:
     from orbitmq.admin.cluster.clusters import ClusterDescription
@@ -78,9 +78,33 @@ class ManagedCluster:
         """One topic with queues and groups. Raises NotFoundError."""
         return await self.cache.get(("topic", name), LIVE_SECONDS, lambda: self.admin.topics.describe(name))
 
+    async def first_times(self, topic: str) -> dict[tuple[str, int], int]:
+        """The store time of the first message of each queue, by broker name and queue; empty if nobody knows."""
+
+        async def read() -> dict[tuple[str, int], int]:
+            try:
+                spans = await self.admin.lag.time_spans(TOOLS_CONSUMER_GROUP, topic)
+            except AdminError:
+                return {}
+            queues = [(span.message_queue, span.min_time_stamp) for span in spans]
+            return {(queue.broker_name, queue.queue_id): time_ms for queue, time_ms in queues if queue is not None}
+
+        return await self.cache.get(("first times", topic), LIST_SECONDS, read)
+
     async def lags(self) -> dict[str, GroupLag]:
         """The lag of all groups, as old as the next read takes where there are very many."""
-        return await self.cache.get(LAGS, LIST_SECONDS, lambda: self.background.read(_lags), may_be_old=True)
+        return (await self._timed_lags(may_be_old=True))[1]
+
+    async def new_lags(self) -> tuple[float, dict[str, GroupLag]]:
+        """The lag of all groups, and when it was read: by the monotonic clock."""
+        return await self._timed_lags(may_be_old=False)
+
+    async def _timed_lags(self, *, may_be_old: bool) -> tuple[float, dict[str, GroupLag]]:
+        async def read() -> tuple[float, dict[str, GroupLag]]:
+            found = await self.background.read(_lags)
+            return time.monotonic(), found
+
+        return await self.cache.get(LAGS, LIST_SECONDS, read, may_be_old=may_be_old)
 
     async def groups(self) -> list[GroupSummary]:
         """All groups with their lag, those of RocketMQ itself too."""

@@ -105,7 +105,7 @@ class Sampler:
         self._history.write(int(time.time()), samples)
 
     async def _sample_groups(self, cluster: ManagedCluster) -> None:
-        lags = await cluster.lags()
+        read_at, lags = await cluster.new_lags()
         samples: dict[str, float] = {cluster_series(cluster.name, "lag"): sum(one.lag for one in lags.values())}
         ends: dict[str, dict[tuple[str, int], int]] = {}
         for group, lag in lags.items():
@@ -116,12 +116,12 @@ class Sampler:
                 ends.setdefault(queue.topic, {})[queue.broker_name, queue.queue_id] = queue.broker_offset
             if (cluster.name, group) in self._watched:
                 samples |= _queues(cluster.name, lag)
-        samples |= self._topic_rates(cluster.name, {topic: sum(parts.values()) for topic, parts in ends.items()})
+        totals = {topic: sum(parts.values()) for topic, parts in ends.items()}
+        samples |= self._topic_rates(cluster.name, totals, read_at)
         self._history.write(int(time.time()), samples)
 
-    def _topic_rates(self, cluster: str, ends: dict[str, int]) -> dict[str, float]:
-        """Messages stored per second since the last sample, by topic."""
-        now = time.monotonic()
+    def _topic_rates(self, cluster: str, ends: dict[str, int], now: float) -> dict[str, float]:
+        """Messages stored per second between the last sample and this one, by topic. ``now``: when it was read."""
         rates = {}
         for topic, end in ends.items():
             then, before = self._offsets.get((cluster, topic), (now, end))

@@ -165,12 +165,14 @@ async def build_one(view: View, buttons: ui.element) -> None:
 
     async def refresh() -> None:
         now = await view.cluster.topic(name)
-        figures["Messages"].show(number(now.messages), "stored now")
+        first = await view.cluster.first_times(name)
         figures["Stored"].show(rate(now.put_tps))
         figures["Queues"].show(number(len(now.queues)), _count(len(now.addresses), "broker"))
+        oldest = min((one for one in first.values() if one > 0), default=0)
+        figures["Messages"].show(number(now.messages), f"oldest {ago(oldest)}" if oldest else "stored now")
         figures["Last message"].show(ago(now.last_update_ms), moment(now.last_update_ms))
         figures["Groups"].show(number(len(now.groups)))
-        queues.show([_queue_row(view, now, number) for number in range(len(now.queues))])
+        queues.show([_queue_row(view, now, at, first) for at in range(len(now.queues))])
         groups.show(await _group_rows(view, now.groups))
         plots.refresh()
 
@@ -201,6 +203,7 @@ def _queue_table() -> DataTable:
             Column("min", "First offset", numeric=True),
             Column("max", "Next offset", numeric=True),
             Column("messages", "Messages", numeric=True, sortable=True),
+            Column("first", "First message"),
             Column("last", "Last message"),
             Column("look", ""),
         ],
@@ -209,7 +212,7 @@ def _queue_table() -> DataTable:
     )
 
 
-def _queue_row(view: View, topic: TopicDescription, at: int) -> dict[str, Any]:
+def _queue_row(view: View, topic: TopicDescription, at: int, first: dict[tuple[str, int], int]) -> dict[str, Any]:
     queue = topic.queues[at]
     search = view.link("messages", topic=topic.name, broker=queue.broker_name, queue=queue.queue_id)
     return {
@@ -219,6 +222,7 @@ def _queue_row(view: View, topic: TopicDescription, at: int) -> dict[str, Any]:
         "min": queue.min_offset,
         "max": queue.max_offset,
         "messages": queue.messages,
+        "first": moment(first.get((queue.broker_name, queue.queue_id), 0)) if queue.messages else "–",
         "last": moment(queue.last_update_ms),
         "look": "messages",
         "links": {"look": search},

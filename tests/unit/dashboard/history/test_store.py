@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orbitmq.dashboard.clusters import ClusterSet
+from orbitmq.dashboard.config import DashboardConfig, parse_targets
+from orbitmq.dashboard.history.sampler import Sampler
+from orbitmq.dashboard.history.series import topic_series
 from orbitmq.dashboard.history.store import LEVELS, HistoryStore, series_that_fit
 
 if TYPE_CHECKING:
@@ -86,3 +90,15 @@ def test_names_of_any_length_and_script_are_kept(store: HistoryStore) -> None:
     store.write(START, {name: 1.0, "short": 2.0})
     assert store.read("short", START, START).values == [2.0]
     assert len(store.names()) == 2
+
+
+def test_the_rate_of_a_topic_is_over_the_time_between_two_reads(tmp_path: Path, store: HistoryStore) -> None:
+    config = DashboardConfig(targets=parse_targets(["a:1"]), data=str(tmp_path))
+    sampler = Sampler(ClusterSet(config), store, 5.0)
+    series = topic_series("default", "orders", "put_tps")
+    assert sampler._topic_rates("default", {"orders": 100}, 10.0) == {}
+    assert sampler._topic_rates("default", {"orders": 400}, 40.0) == {series: 10.0}
+    assert sampler._topic_rates("default", {"orders": 400}, 40.0) == {}, "the same read once more"
+    assert sampler._topic_rates("default", {"orders": 200}, 50.0) == {series: 0.0}, "created again"
+    assert sampler._topic_rates("default", {}, 60.0) == {}
+    assert sampler._topic_rates("default", {"orders": 900}, 70.0) == {}
