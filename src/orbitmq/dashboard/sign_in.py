@@ -119,7 +119,7 @@ def sign_in_routes(console: Console) -> APIRouter:
 
 
 def _form(console: Console, target: str, problem: str, status: int = 200) -> HTMLResponse:
-    line = f'<p role="alert">{html.escape(problem.capitalize())}.</p>' if problem else ""
+    line = f'<p role="alert">{html.escape(problem[:1].upper() + problem[1:])}.</p>' if problem else ""
     provider = ""
     if console.oidc is not None:
         address = f"/login/oidc?next={quote(_safe(target))}"

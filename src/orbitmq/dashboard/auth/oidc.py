@@ -226,7 +226,9 @@ class Oidc:
                 body = await _bounded(answer)
                 found = json.loads(body) if answer.status_code == 200 else None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise NotSignedInError(f"{self.config.host} cannot be used: {type(error).__name__}") from error
+            raise NotSignedInError(
+                f"{self.config.host} cannot be used: {str(error)[:200] or type(error).__name__}"
+            ) from error
         if not isinstance(found, dict):
             raise NotSignedInError(f"{self.config.host} answered with status {answer.status_code}")
         return found
