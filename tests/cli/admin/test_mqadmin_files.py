@@ -60,6 +60,16 @@ def test_modes_settings_and_write_permissions_change(shell: Shell, cluster: Thre
     assert "Traceback" not in lite.err
 
 
+def test_metrics_of_the_brokers_are_exported(shell: Shell, tmp_path: Path) -> None:
+    arguments = ("-n", shell.name_server, "-c", "DefaultCluster", "-f", tmp_path)
+    assert shell.ok("mqadmin", "exportMetrics", *arguments).out == f"export {tmp_path}/metrics.json success"
+    found = json.loads((tmp_path / "metrics.json").read_bytes())
+    assert found["evaluateReport"].keys() == {"broker-a", "broker-b"}
+    quota = found["evaluateReport"]["broker-a"]["runtimeQuota"]
+    assert quota["tps"].keys() == {"normalInTps", "normalOutTps", "transInTps", "scheduleInTps"}
+    assert found["totalData"]["totalOneDayNum"]["normalOneDayInNum"] == 0
+
+
 def test_a_trace_is_printed(shell: Shell) -> None:
     shell.ok("topic", "create", "traced", "-q", 1)
     with Producer(shell.name_server, group="tracers", enable_trace=True) as producer:
@@ -69,7 +79,7 @@ def test_a_trace_is_printed(shell: Shell) -> None:
     assert printed.splitlines()[1].split()[:2] == ["Pub", "tracers"]
 
 
-@pytest.mark.parametrize("command", ["updateStaticTopic", "startMonitoring", "exportMetrics"])
+@pytest.mark.parametrize("command", ["updateStaticTopic", "startMonitoring", "dumpCompactionLog"])
 def test_what_does_not_work_says_what_to_use(shell: Shell, command: str) -> None:
     ran = shell.run("mqadmin", command)
     assert (ran.code, ran.out) == (1, "")

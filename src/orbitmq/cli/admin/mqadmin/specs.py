@@ -98,7 +98,7 @@ controllers electMaster ReElectMasterSubCommand | a/controllerAddress* b/brokerI
 controllers cleanBrokerMetadata CleanControllerBrokerMetaSubCommand | a/controllerAddress* b/brokerControllerIdsToClean bn/brokerName* c/clusterName l/cleanLivingBroker! | Clean metadata of broker on controller.
 exports exportMetadata ExportMetadataCommand | c/clusterName b/brokerAddr f/filePath t/topic! g/subscriptionGroup! s/specialTopic! | Export metadata.
 exports exportConfigs ExportConfigsCommand | c/clusterName* f/filePath | Export configs.
-- exportMetrics ExportMetricsCommand | c/clusterName* f/filePath | Export metrics.
+exports exportMetrics ExportMetricsCommand | c/clusterName* f/filePath | Export metrics.
 - exportMetadataInRocksDB ExportMetadataInRocksDBCommand | p/path* t/configType* j/jsonEnable | Export RocksDB kv config (topics/subscriptionGroups).
 lite getBrokerLiteInfo GetBrokerLiteInfoSubCommand | {b/brokerAddr c/cluster}* d/showDetail! | Get broker lite info.
 lite getParentTopicInfo GetParentTopicInfoSubCommand | p/parentTopic* | Get parent topic info.
@@ -113,7 +113,6 @@ UNSUPPORTED = {
     "remappingStaticTopic": "static topics are remapped with Apache's mqadmin, which works on this cluster",
     "startMonitoring": "use `orbitmq check`, `orbitmq top` and the metrics of the brokers instead",
     "dumpCompactionLog": "OrbitMQ's stores have no compaction log",
-    "exportMetrics": "use `orbitmq bundle` or the metrics of the brokers instead",
     "exportMetadataInRocksDB": "OrbitMQ's stores have no RocksDB; use exportMetadata",
 }
 """Commands that do not work here, and what to use."""

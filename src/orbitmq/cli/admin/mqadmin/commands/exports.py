@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from orbitmq.admin.errors import AdminError, RefusedError
 from orbitmq.admin.tables import all_group_configs, all_topic_configs
-from orbitmq.protocol.names import is_system_group, is_system_topic
+from orbitmq.protocol.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, is_system_group, is_system_topic
+from orbitmq.protocol.versions import CURRENT_VERSION, version_name
 
 if TYPE_CHECKING:
     from orbitmq.cli.admin.mqadmin.call import Call
@@ -79,6 +81,97 @@ async def export_configs(call: Call) -> None:
     }
     file = _write(call, "configs.json", {"brokerConfigs": settings, "clusterScale": scale})
     call.print(f"export {file} success")
+
+
+async def export_metrics(call: Call) -> None:
+    """Quotas, rates and clients of each master, and the sums of the cluster."""
+    brokers = await call.brokers()
+    if not brokers:
+        return
+    report: dict[str, Any] = {}
+    tps = dict.fromkeys(("totalNormalInTps", "totalNormalOutTps", "totalTransInTps", "totalScheduleInTps"), 0.0)
+    day = dict.fromkeys(("normalOneDayInNum", "normalOneDayOutNum", "transOneDayInNum", "scheduleOneDayInNum"), 0)
+    for broker in brokers:
+        found = await _broker_metrics(call, broker.address)
+        report[broker.broker_name] = found
+        for name, value in found["runtimeQuota"]["tps"].items():
+            tps[f"total{name[0].upper()}{name[1:]}"] += value
+        for name, value in found["runtimeQuota"]["oneDayNum"].items():
+            day[name] += value
+    total = {"totalTps": tps, "totalOneDayNum": day}
+    file = _write(call, "metrics.json", {"evaluateReport": report, "totalData": total})
+    call.print(f"export {file} success", end="")
+
+
+async def _broker_metrics(call: Call, address: str) -> dict[str, Any]:
+    admin = call.admin
+    runtime = await admin.brokers.runtime(address)
+    settings = await admin.brokers.settings(address)
+    topics = await all_topic_configs(admin.session, address)
+    groups = [name for name in await all_group_configs(admin.session, address) if not is_system_group(name)]
+    table = runtime.table
+    trans_tps, trans_day = await _stored(call, address, TRANSACTION_HALF_TOPIC)
+    schedule_tps, schedule_day = await _stored(call, address, SCHEDULE_TOPIC)
+    return {
+        "runtimeEnv": {
+            "cpuNum": settings.get("clientCallbackExecutorThreads"),
+            "totalMemKBytes": table.get("totalMemKBytes"),
+        },
+        "runtimeQuota": {
+            "diskRatio": {name: table.get(name) for name in ("commitLogDiskRatio", "consumeQueueDiskRatio")},
+            "tps": {
+                "normalInTps": _first(table.get("putTps")),
+                "normalOutTps": _first(table.get("getTransferredTps") or table.get("getTransferedTps")),
+                "transInTps": trans_tps,
+                "scheduleInTps": schedule_tps,
+            },
+            "oneDayNum": {
+                "normalOneDayInNum": runtime.puts_yesterday,
+                "normalOneDayOutNum": runtime.gets_yesterday,
+                "transOneDayInNum": trans_day,
+                "scheduleOneDayInNum": schedule_day,
+            },
+            "messageAverageSize": table.get("putMessageAverageSize"),
+            "topicSize": sum(
+                not (is_system_topic(name) or name.startswith(("%RETRY%", "%DLQ%"))) for name in topics
+            ),
+            "groupSize": len(groups),
+        },
+        "runtimeVersion": {
+            "rocketmqVersion": version_name(CURRENT_VERSION),
+            "clientInfo": await _clients(call, groups),
+        },
+    }
+
+
+def _first(text: str | None) -> float:
+    """The first of the rates of a line: that of ten seconds."""
+    words = (text or "").split()
+    return float(words[0]) if words else 0.0
+
+
+async def _stored(call: Call, address: str, topic: str) -> tuple[float, int]:
+    """The messages that a broker stores in a topic of its own: a second, and in the last day."""
+    try:
+        found = await call.admin.brokers.statistics(address, "TOPIC_PUT_NUMS", topic)
+    except RefusedError:
+        # It has stored none yet.
+        return 0.0, 0
+    # The sum of the day counts from the second hour on, that of the hour from the second minute on.
+    spans = (found.stats_day, found.stats_hour, found.stats_minute)
+    day = next((span.sum for span in spans if span is not None and span.sum), 0)
+    return 0.0 if found.stats_minute is None else found.stats_minute.tps, day
+
+
+async def _clients(call: Call, groups: list[str]) -> list[str]:
+    found = set()
+    for group in groups:
+        try:
+            connections = await call.admin.members.connections(group)
+        except AdminError:
+            continue
+        found |= {f"{one.language}%{one.version}" for one in connections.members}
+    return sorted(found)
 
 
 def _write(call: Call, name: str, value: dict[str, Any]) -> Path:
