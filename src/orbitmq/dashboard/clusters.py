@@ -34,6 +34,9 @@ LIST_SECONDS = 5.0
 WAITING_SECONDS = 10.0
 """Lifetime of deferred messages and open transactions, for which stored messages are read."""
 
+LAG_PATIENCE = 1.0
+"""How long a list of groups waits for the first read of their lag."""
+
 LAGS = "lags"
 
 MAX_CONCURRENT_REQUESTS = 16
@@ -95,6 +98,16 @@ class ManagedCluster:
         """The lag of all groups, as old as the next read takes where there are very many."""
         return (await self._timed_lags(may_be_old=True))[1]
 
+    async def _lags_soon(self) -> dict[str, GroupLag] | None:
+        """The lag of all groups; None while the first read of very many goes on."""
+        waiting = asyncio.ensure_future(self.lags())
+        try:
+            done, _ = await asyncio.wait({waiting}, timeout=LAG_PATIENCE)
+        finally:
+            # The read itself goes on: it belongs to the cache.
+            waiting.cancel()
+        return waiting.result() if done else None
+
     async def new_lags(self) -> tuple[float, dict[str, GroupLag]]:
         """The lag of all groups, and when it was read: by the monotonic clock."""
         return await self._timed_lags(may_be_old=False)
@@ -107,10 +120,12 @@ class ManagedCluster:
         return await self.cache.get(LAGS, LIST_SECONDS, read, may_be_old=may_be_old)
 
     async def groups(self) -> list[GroupSummary]:
-        """All groups with their lag, those of RocketMQ itself too."""
+        """All groups, those of RocketMQ itself too, with their lag if it is known soon."""
         settings = self.cache.get("groups", LIST_SECONDS, lambda: self.admin.groups.all(with_system=True))
-        summaries, lags = await asyncio.gather(settings, self.lags())
+        summaries, lags = await asyncio.gather(settings, self._lags_soon())
         known = {summary.name: summary for summary in summaries}
+        if lags is None:
+            return [known[name] for name in sorted(known)]
         for name in lags.keys() - known.keys():
             known[name] = GroupSummary(name, is_system_group(name), ())
         return [_with_lag(known[name], lags.get(name)) for name in sorted(known)]

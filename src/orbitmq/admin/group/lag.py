@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from orbitmq.admin.session import AdminSession
     from orbitmq.admin.topic.topics import Topics
     from orbitmq.protocol.bodies import MessageQueue, OffsetWrapper, QueueTimeSpan
+
+MAX_TABLES = 4
+"""Tables with the progress of all groups that are read at one time."""
 
 
 class Lag:
@@ -109,9 +113,14 @@ class Lag:
     async def of_all_groups(self, brokers: Iterable[str], *, ordered_only: bool = False) -> dict[str, GroupLag]:
         """The progress of all groups, with one request per broker: the queues that the brokers count."""
         groups: dict[str, tuple[list[QueueLag], float]] = {}
-        tables = await self._session.from_all(
-            brokers, lambda address: self.broker_table(address, ordered_only=ordered_only)
-        )
+        # Each table takes its broker long: more at a time would only wait for each other, until they time out.
+        turns = asyncio.Semaphore(MAX_TABLES)
+
+        async def read(address: str) -> ConsumeStatsList:
+            async with turns:
+                return await self.broker_table(address, ordered_only=ordered_only)
+
+        tables = await self._session.from_all(brokers, read)
         for table in tables.values():
             for entry in table.consume_stats_list:
                 for group, parts in entry.items():

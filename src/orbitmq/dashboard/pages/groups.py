@@ -78,7 +78,7 @@ def _row(view: View, group: GroupSummary) -> dict[str, Any]:
         "id": group.name,
         "name": group.name,
         "topics": len(group.topics),
-        "consume_tps": rate(group.consume_tps or 0.0),
+        "consume_tps": "–" if group.consume_tps is None else rate(group.consume_tps),
         "inflight": group.inflight,
         "lag": group.lag,
         "brokers": len(group.placements),
