@@ -44,13 +44,23 @@ class NoRouteError(OrbitMQError):
         self.topic = topic
 
 
+_ADVICE = {
+    "username cannot be null": "give access_key= and secret_key=, or ORBITMQ_ACCESS_KEY and ORBITMQ_SECRET_KEY",
+    "No accessKey is configured": "give access_key= and secret_key=, or ORBITMQ_ACCESS_KEY and ORBITMQ_SECRET_KEY",
+    "check signature failed": "the secret key is not that of this user",
+}
+"""What to do about a refusal, by its beginning: servers, Apache's as well, only say what they miss."""
+
+
 class BrokerError(OrbitMQError):
     """A broker refused a request. ``code`` is RocketMQ's response code, ``remark`` the reason."""
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
-        super().__init__(
-            f"the broker {address} refused the request with code {code}: {remark or 'no reason given'}"
-        )
+        server = address if address.startswith("the ") else f"the broker {address}"
+        reason = remark or "no reason given"
+        advice = next((text for start, text in _ADVICE.items() if reason.startswith(start)), None)
+        more = "" if advice is None else f": {advice}"
+        super().__init__(f"{server} refused the request with code {code}: {reason.rstrip('.')}{more}")
         self.code = code
         self.remark = remark
         self.address = address

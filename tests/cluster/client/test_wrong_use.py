@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orbitmq import Consumer, InvalidMessageError, LitePullConsumer, Message, NoNameServerError, Producer, aio
+from orbitmq import (
+    Consumer,
+    InvalidMessageError,
+    LitePullConsumer,
+    Message,
+    NoNameServerError,
+    OrbitMQError,
+    Producer,
+    aio,
+)
 
 if TYPE_CHECKING:
     from orbitmq.testing import ThreadCluster
@@ -79,3 +88,30 @@ async def test_a_client_without_tls_learns_that_the_server_may_require_it() -> N
         async with aio.Producer(f"127.0.0.1:{port}") as producer:
             with pytest.raises(NoNameServerError, match="does it require TLS, for which tls= or ORBITMQ_TLS_CA"):
                 await producer.send(Message("orders", "1"))
+
+
+SECURE = {
+    "authenticationEnabled": "true",
+    "initAuthenticationUser": '{"username":"admin","password":"secret-of-admin"}',
+}
+
+
+@pytest.mark.orbitmq(settings=SECURE)
+@pytest.mark.parametrize(
+    ("credentials", "sentence"),
+    [
+        ({}, "username cannot be null: give access_key= and secret_key="),
+        ({"access_key": "admin", "secret_key": "wrong"}, "the secret key is not that of this user"),
+        ({"access_key": "nobody", "secret_key": "wrong"}, "User:nobody is not found"),
+    ],
+)
+def test_wrong_credentials_are_named(
+    orbitmq: ThreadCluster, credentials: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ORBITMQ_ACCESS_KEY", "ORBITMQ_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    options: Any = credentials
+    refusal = pytest.raises(OrbitMQError, match=sentence)
+    with Producer(orbitmq.name_server, **options) as producer, refusal as refused:
+        producer.send(Message("orders", "1"))
+    assert "the broker the name server" not in str(refused.value)
