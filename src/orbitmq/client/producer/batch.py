@@ -1,12 +1,13 @@
-"""Batches: which messages may be sent in one request, and where to split at the size limit."""
+"""Batches: which messages may be sent in one request, where to split at the size limit, and sending the parts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq.client.errors import InvalidMessageError, SendError
+from orbitmq.client.errors import InvalidMessageError, OrbitMQError, SendError
+from orbitmq.client.producer.wire import member_receipts
 from orbitmq.client.serialization.serializer import AUTO
-from orbitmq.client.validation import check_message, check_properties_size
+from orbitmq.client.validation import check_message, check_properties_size, check_topic_to_send
 from orbitmq.protocol.message import property_names as names
 from orbitmq.protocol.message.batch import ITEM_SIZE
 from orbitmq.protocol.names import RETRY_PREFIX
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from orbitmq.client.message import Message, Receipt
+    from orbitmq.client.producer.backpressure import InFlight
+    from orbitmq.client.producer.message_encoder import MessageEncoder
+    from orbitmq.client.producer.send import Sender
     from orbitmq.client.serialization.serializer import Serializer
+    from orbitmq.protocol.bodies import MessageQueue
 
 _NOT_IN_BATCHES = (
     names.DELAY_LEVEL,
@@ -107,3 +112,53 @@ def cut(items: Sequence[tuple[int, bytes, bytes]], max_bytes: int) -> Iterator[t
             begin, size = index, 0
         size += needed
     yield begin, len(items)
+
+
+class BatchSend:
+    """Sends batches of one producer."""
+
+    def __init__(
+        self, sender: Sender, encoder: MessageEncoder, in_flight: InFlight, max_bytes: int, serializer: Serializer
+    ) -> None:
+        self._sender = sender
+        self._encoder = encoder
+        self._in_flight = in_flight
+        self._max_bytes = max_bytes
+        self._serializer = serializer
+
+    async def send(self, messages: Sequence[Message], queue: MessageQueue | None, seconds: float) -> list[Receipt]:
+        """Send messages of one topic, in as few requests as the size limit allows."""
+        check_batch(messages, self._max_bytes, self._serializer)
+        check_topic_to_send(messages[0].topic)
+        items = [self._encoder.item(message) for message in messages]
+        receipts: list[Receipt] = []
+        for begin, end in tuple(cut(items, self._max_bytes)):
+            try:
+                receipts += await self._send_part(messages[begin:end], items[begin:end], queue, seconds)
+            except OrbitMQError as error:
+                if not receipts:
+                    raise
+                raise PartlySentError(receipts, messages[begin:], error) from error
+        return receipts
+
+    async def _send_part(
+        self,
+        messages: Sequence[Message],
+        items: Sequence[tuple[int, bytes, bytes]],
+        queue: MessageQueue | None,
+        seconds: float,
+    ) -> list[Receipt]:
+        sender = self._sender
+        began = sender.time()
+        deadline = began + seconds
+        outgoing = self._encoder.batch(messages, items)
+        size = len(outgoing.body)
+        await self._in_flight.enter_later(size, seconds)
+        try:
+            topic = messages[0].topic
+            publish_info = sender.ready(topic) or await sender.find(topic, deadline)
+            fixed = None if queue is None else publish_info.target_of(queue)
+            receipt = await sender.send(outgoing, publish_info, fixed, began, deadline)
+        finally:
+            self._in_flight.leave(size)
+        return member_receipts(receipt, outgoing.message_id.split(","))

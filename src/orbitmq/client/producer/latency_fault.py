@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.client.errors import OrbitMQError
+from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.command.command import Command
+from orbitmq.remoting import RemotingError
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from orbitmq.client.instance.instance import ClientInstance
+    from orbitmq.client.producer.config import ProducerConfig
+    from orbitmq.client.producer.send import Sender
 
 log = logging.getLogger("orbitmq.client")
 
@@ -129,3 +139,35 @@ class LatencyFaults:
             elif answer and not fault.is_reachable:
                 log.info("latency faults: the broker %s is reachable again", broker_name)
                 fault.is_reachable = True
+
+
+class BrokerDetector:
+    """Probes brokers of topics that were sent to, and that a fault made unreachable (``start_detector_enable``)."""
+
+    def __init__(
+        self, instance: ClientInstance, sender: Sender, config: ProducerConfig, faults: LatencyFaults
+    ) -> None:
+        self._instance = instance
+        self._sender = sender
+        self._config = config
+        self._faults = faults
+
+    async def run(self) -> None:
+        """Probe what is due, until cancelled."""
+        while True:
+            await asyncio.sleep(DETECT_PAUSE)
+            await self._faults.probe(self._config.detect_interval, self._is_well)
+
+    async def _is_well(self, broker_name: str) -> bool | None:
+        """True if a broker responds; None if its address is unknown."""
+        for topic in self._sender.wire_topics():
+            address = self._instance.address(topic, broker_name)
+            if address is None:
+                continue
+            request = Command(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": topic, "queueId": "0"})
+            try:
+                await self._instance.call(address, request, self._config.detect_timeout)
+            except (RemotingError, OrbitMQError):
+                return False
+            return True
+        return None

@@ -29,21 +29,17 @@ from orbitmq.client.options import split_options
 from orbitmq.client.producer.accumulator import Accumulator
 from orbitmq.client.producer.async_send import AsyncSend
 from orbitmq.client.producer.backpressure import InFlight
-from orbitmq.client.producer.batch import PartlySentError, check_batch, cut
+from orbitmq.client.producer.batch import BatchSend
 from orbitmq.client.producer.config import ProducerConfig, ProducerOptions
 from orbitmq.client.producer.hooks import Communication
-from orbitmq.client.producer.latency_fault import DETECT_PAUSE, LatencyFaults
+from orbitmq.client.producer.latency_fault import BrokerDetector, LatencyFaults
 from orbitmq.client.producer.message_encoder import MessageEncoder
 from orbitmq.client.producer.recall import recall
 from orbitmq.client.producer.request import RequestSender
 from orbitmq.client.producer.request_reply import check_request, create_reply
 from orbitmq.client.producer.send import Sender
-from orbitmq.client.producer.wire import member_receipts
 from orbitmq.client.query.find import MAX_FOUND, find
-from orbitmq.client.validation import check_message, check_topic_to_send
-from orbitmq.protocol.codes import RequestCode
-from orbitmq.protocol.command.command import Command
-from orbitmq.remoting import RemotingError
+from orbitmq.client.validation import check_message
 
 if TYPE_CHECKING:
     import datetime
@@ -144,6 +140,7 @@ class Producer:
         self._encoder = MessageEncoder(own, config.namespace, unique_ids_for(config))
         self._sender = Sender(instance, own, self._hooks, faults, config.clock.now_ms)
         self._sender.encoder = self._encoder
+        self._batches = BatchSend(self._sender, self._encoder, self._in_flight, self._max_bytes, self._serializer)
         self._request_sender = RequestSender(instance, self._sender)
         try:
             await self._start_tracing()
@@ -162,7 +159,7 @@ class Producer:
             await self._leave()
             raise
         if faults is not None and own.start_detector_enable:
-            self._detecting = loop.create_task(self._detect(faults))
+            self._detecting = loop.create_task(BrokerDetector(instance, self._sender, own, faults).run())
         self._is_open = True
         return self
 
@@ -417,53 +414,15 @@ class Producer:
             raise InvalidMessageError("a batch is a list of messages, not one message")
         seconds = self._seconds if timeout is None else timeout
         if not self._is_wrapped:
-            return await self._send_many(list(messages), queue, seconds)
+            return await self._batches.send(list(messages), queue, seconds)
 
         async def send(changed: Sequence[Message]) -> Sequence[Receipt]:
-            return await self._send_many(changed, queue, seconds)
+            return await self._batches.send(changed, queue, seconds)
 
         return list(await self._middleware.send(list(messages), Communication.SYNC, send))
 
     async def _send_batched(self, messages: Sequence[Message], queue: MessageQueue | None) -> list[Receipt]:
-        return await self._send_many(messages, queue, self._seconds)
-
-    async def _send_many(
-        self, messages: Sequence[Message], queue: MessageQueue | None, seconds: float
-    ) -> list[Receipt]:
-        check_batch(messages, self._max_bytes, self._serializer)
-        check_topic_to_send(messages[0].topic)
-        items = [self._encoder.item(message) for message in messages]
-        receipts: list[Receipt] = []
-        for begin, end in tuple(cut(items, self._max_bytes)):
-            try:
-                receipts += await self._send_part(messages[begin:end], items[begin:end], queue, seconds)
-            except OrbitMQError as error:
-                if not receipts:
-                    raise
-                raise PartlySentError(receipts, messages[begin:], error) from error
-        return receipts
-
-    async def _send_part(
-        self,
-        messages: Sequence[Message],
-        items: Sequence[tuple[int, bytes, bytes]],
-        queue: MessageQueue | None,
-        seconds: float,
-    ) -> list[Receipt]:
-        sender = self._sender
-        began = sender.time()
-        deadline = began + seconds
-        outgoing = self._encoder.batch(messages, items)
-        size = len(outgoing.body)
-        await self._in_flight.enter_later(size, seconds)
-        try:
-            topic = messages[0].topic
-            publish_info = sender.ready(topic) or await sender.find(topic, deadline)
-            fixed = None if queue is None else publish_info.target_of(queue)
-            receipt = await sender.send(outgoing, publish_info, fixed, began, deadline)
-        finally:
-            self._in_flight.leave(size)
-        return member_receipts(receipt, outgoing.message_id.split(","))
+        return await self._batches.send(messages, queue, self._seconds)
 
     async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:  # noqa: ASYNC109
         """Recall a delayed message before its delivery; returns its id. ``recall_handle`` is in its receipt.
@@ -549,33 +508,12 @@ class Producer:
         found = await self._sender.find(topic, self._sender.time() + self._seconds)
         return list(found.queues)
 
-    # Background tasks
-
     async def _look_up_topics(self) -> None:
         for topic in self.config.topics:
             try:
                 await self._sender.find(topic, self._loop.time() + self._seconds)
             except OrbitMQError as error:
                 log.warning("producer: no route of %s yet: %s", topic, error)
-
-    async def _detect(self, faults: LatencyFaults) -> None:
-        while True:
-            await asyncio.sleep(DETECT_PAUSE)
-            await faults.probe(self.config.detect_interval, self._is_well)
-
-    async def _is_well(self, broker_name: str) -> bool | None:
-        """True if a broker responds; None if its address is unknown."""
-        for topic in self._sender.wire_topics():
-            address = self._instance.address(topic, broker_name)
-            if address is None:
-                continue
-            request = Command(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": topic, "queueId": "0"})
-            try:
-                await self._instance.call(address, request, self.config.detect_timeout)
-            except (RemotingError, OrbitMQError):
-                return False
-            return True
-        return None
 
 
 def _call_back(callback: Callback, done: asyncio.Future[Receipt]) -> None:

@@ -356,7 +356,7 @@ async def test_a_broker_that_failed_is_sent_to_again_at_once_otherwise() -> None
 
 
 async def test_a_probe_finds_out_that_a_broker_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orbitmq.client.producer.producer.DETECT_PAUSE", 0.01)
+    monkeypatch.setattr("orbitmq.client.producer.latency_fault.DETECT_PAUSE", 0.01)
     options = {"send_latency_fault_enable": True, "start_detector_enable": True, "detect_interval": 0.01}
     async with peer_brokers() as peers, Producer(peers.name_server, group="g", **options) as producer:  # type: ignore[arg-type]
         first, _ = peers.brokers
