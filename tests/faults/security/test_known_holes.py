@@ -23,6 +23,7 @@ from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.testing import ManualClock, MemoryDisk
 from support.broker.broker_harness import BrokerPeer, running_broker
+from support.controller_harness import QuietController
 from support.nameserver_harness import QuietServer, Wire
 
 if TYPE_CHECKING:
@@ -131,6 +132,19 @@ def test_a_stranger_administers_no_name_server(code: int) -> None:
     assert answer.code == ResponseCode.NO_PERMISSION
     assert "adminNetworks" in (answer.remark or "")
     assert server.state() == before
+
+
+async def test_a_stranger_administers_no_controller_and_elects_no_master() -> None:
+    reads = {
+        *(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, RequestCode.CONTROLLER_GET_REPLICA_INFO),
+        *(RequestCode.CONTROLLER_GET_METADATA_INFO, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA),
+        RequestCode.GET_CONTROLLER_CONFIG,
+    }
+    async with QuietController() as server:
+        for code in sorted(server.controller.handlers.keys() - reads):
+            answer = await server.ask(code, None, wire("203.0.113.9:4711"), brokerName="a", clusterName="c")
+            assert answer.code == ResponseCode.NO_PERMISSION, code
+            assert "adminNetworks" in (answer.remark or "")
 
 
 def test_a_stranger_takes_over_no_broker_name() -> None:
