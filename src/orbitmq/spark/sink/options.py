@@ -23,8 +23,9 @@ The next attempt has to check that many chunks for what was written. So this is 
 chunks in flight, which may differ between two runs of a query, stays below it.
 """
 
-MAX_ROWS = 1 << 16
-"""Rows of one chunk: the id of a message has two bytes for its place there."""
+MAX_ROWS = 1 << 12
+"""Rows of one chunk. The id of a message has two bytes for its place there, and all ids of a request are in the
+header of its response: more would pass the limit of a header, and the write would fail after it was stored."""
 
 MIN_BYTES, MAX_BYTES = 1 << 10, 1 << 30
 """Of a request: Arrow counts the bytes of an array in 31 bits."""
