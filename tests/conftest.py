@@ -12,6 +12,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from orbitmq.client.instance.instance import _instances
+from orbitmq.client.sync.bridge import users_of_the_sync_loop
 from support.flaky import pytest_addoption, pytest_sessionfinish, pytest_terminal_summary
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
 @pytest.fixture(autouse=True)
 def no_client_is_left_open() -> Iterator[None]:
     """An open client would go on during later tests, so the test that left it open fails."""
-    before = set(_instances)
+    before, users_before = set(_instances), users_of_the_sync_loop()
     yield
     left_open = [instance.client_id for key, instance in _instances.items() if key not in before]
     assert not left_open, f"not closed: {', '.join(left_open)}"
+    assert users_of_the_sync_loop() <= users_before, "a blocking client or admin client was not closed"
 
 
 class _ByRing(LoadScopeScheduling):  # type: ignore[misc]  # it has no types

@@ -1,4 +1,4 @@
-"""The cluster that the tests of the console share."""
+"""The cluster that the tests of a module of the console share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from support.dashboard.demo_cluster import DemoCluster
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # its clients keep the thread of blocking clients alive, which other tests count
 def demo() -> Iterator[DemoCluster]:
     with demo_cluster() as running:
         yield running

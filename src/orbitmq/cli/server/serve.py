@@ -206,6 +206,8 @@ async def _serve_one(
         try:
             grpc = await start_grpc(broker, grpc_port, default=GRPC_PORT)
             enable_gc_after_start()
+            # Who reads the banner may use the cluster: clients find the broker at the name server.
+            await broker.registration.settled()
             _print_banner(
                 names,
                 [settings.broker.broker_address],
