@@ -9,7 +9,7 @@ import pytest
 
 from conformance.servers.processes import serving
 from peers.apache import available
-from support.dashboard.rest_client import rest
+from support.dashboard.rest_client import Rest, rest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,6 +97,8 @@ async def _answers(home: Path, *, apache: bool) -> list[tuple[str, Any]]:
             found.append(("overview", (overview["brokers_up"], overview["topics"], overview["puts_today"])))
             deferred = (await api.client.get(f"{BASE}/deferred")).json()
             found.append(("deferred", [(one["broker_name"], one["timed"]) for one in deferred]))
+            found.append(("waiting", await _waiting(api)))
+            found.append(("open", await _ask(api.client, "GET", "/transactions/messages")))
             settings = (await api.client.get(f"{BASE}/brokers/broker-a/settings")).json()
             found.append(("changed", settings["maxMessageSize"]))
             return found
@@ -110,6 +112,23 @@ async def _found_by_key(client: httpx.AsyncClient) -> Any:
             break
     status, messages = found
     return status, [(one["body"], one["tags"], one["keys"]) for one in messages]
+
+
+async def _waiting(api: Rest) -> Any:
+    """A message of the next hour and one of a delay level, as the console lists them."""
+    path = "/topics/orders/messages"
+    sent = [
+        await _ask(api.client, "POST", path, {"body": "later", "keys": [key], **delay})
+        for key, delay in (("hour", {"delay_seconds": 3600}), ("soon", {"delay_seconds": 1800}))
+    ]
+    for _ in range(200):
+        status, found = await _ask(api.client, "GET", "/deferred/messages")
+        if len(found["messages"]) == 2:
+            break
+        # The broker writes its queues behind the answer to the send.
+        api.console.clusters.first.changed()
+    minutes = [round((one["due_ms"] - one["stored_ms"]) / 60_000) for one in found["messages"]]
+    return [status for status, _ in sent], status, [one["keys"] for one in found["messages"]], minutes
 
 
 async def test_the_same_requests_have_the_same_answers(tmp_path: Path) -> None:

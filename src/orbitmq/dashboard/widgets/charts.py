@@ -110,7 +110,12 @@ class BarChart:
                 "aria": {"enabled": True, "label": {"description": label}},
                 "grid": {"left": 8, "right": 16, "top": 24, "bottom": 8, "containLabel": True},
                 "tooltip": {"trigger": "axis", ":valueFormatter": NUMBER, "renderMode": "richText"},
-                "xAxis": {"type": "category", "data": [], "axisLabel": axis, "axisTick": {"show": False}},
+                "xAxis": {
+                    "type": "category",
+                    "data": [],
+                    "axisLabel": {**axis, "interval": 0, "fontSize": 11},
+                    "axisTick": {"show": False},
+                },
                 "yAxis": {
                     "type": "value",
                     "minInterval": 1,
