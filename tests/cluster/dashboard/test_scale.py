@@ -1,4 +1,4 @@
-"""Lists of a large cluster: topics, groups and brokers answer within two seconds."""
+"""A large cluster: lists of topics, groups and brokers answer within two seconds, other pages stay usable."""
 
 from __future__ import annotations
 
@@ -44,10 +44,9 @@ async def test_lists_of_a_large_cluster_answer_at_once(tmp_path: Path) -> None:
         await _fill(cluster)
         async with rest(cluster.name_server, tmp_path, login=False, history_mib=0) as console:
             base = "/api/v1/clusters/demo"
-            # The first read of the lag of all groups is done when the list of groups is opened once.
-            assert (await console.client.get(f"{base}/groups")).status_code == 200
             took = {}
             for path in (
+                "groups",
                 "topics",
                 "topics?search=topic-01&sort=name&descending=true",
                 "groups?sort=lag&descending=true&size=500",
@@ -63,4 +62,7 @@ async def test_lists_of_a_large_cluster_answer_at_once(tmp_path: Path) -> None:
                 assert answer.status_code == 200, answer.text
             listed = (await console.client.get(f"{base}/groups")).json()
     assert listed["total"] >= GROUPS
-    assert max(took.values()) < SECONDS, took
+    for path, seconds in took.items():
+        is_list = path.split("?")[0] in {"groups", "topics", "brokers"}
+        # Other pages stay usable while the lag of all groups is read for the first time.
+        assert seconds < (SECONDS if is_list else SECONDS * 5), took

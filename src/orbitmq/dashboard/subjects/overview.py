@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 HEALTH_SECONDS = 20.0
 """Lifetime of a health check, which reads more than the figures."""
-FIRST_CHECK_SECONDS = 3.0
+FIRST_CHECK_SECONDS = 1.0
 LIMITS = Thresholds(max_groups=50)
 
 
