@@ -14,6 +14,7 @@ from orbitmq.nameserver.route_queries import cluster_info, in_zone, route_of, so
 from orbitmq.platform.threads import in_thread
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.fields import ZONE_MODE, ZONE_NAME
+from orbitmq.protocol.command.header import EXT_FIELDS, OPAQUE, VERSION
 from orbitmq.protocol.names import ORDER_TOPIC_NAMESPACE
 from orbitmq.protocol.versions import version_ordinal
 from orbitmq.remoting.error_responses import failed, remark_response
@@ -86,8 +87,9 @@ class RouteAnswers:
 
     def route(self, connection: Connection, header: Header, _body: bytes, serialize_type: int) -> bytes | None:
         """Answer GET_ROUTEINFO_BY_TOPIC (105)."""
-        fields = header[6]
-        standard = header[3] >= STANDARD_JSON_SINCE or fields.get("acceptStandardJsonOnly", "").lower() == "true"
+        fields = header[EXT_FIELDS]
+        wants_standard = fields.get("acceptStandardJsonOnly", "").lower() == "true"
+        standard = header[VERSION] >= STANDARD_JSON_SINCE or wants_standard
         if self._config.need_wait_for_service and self._is_warming_up():
             return remark_response(header, serialize_type, ResponseCode.SYSTEM_ERROR, "name server not ready")
         topic = fields.get("topic")
@@ -95,7 +97,7 @@ class RouteAnswers:
         if not zone.strip():
             body = (self._standard if standard else self._plain).get(topic)  # type: ignore[arg-type]
             if body is not None:
-                return success_with(body, header[1], serialize_type)
+                return success_with(body, header[OPAQUE], serialize_type)
         source = None if topic is None else source_of(self._table, topic)
         if source is None:
             # Java writes "null" for a missing topic.
@@ -120,7 +122,7 @@ class RouteAnswers:
         body = encode()
         if not zone.strip():
             self._keep((source.topic, standard), body)
-        return success_with(body, header[1], serialize_type)
+        return success_with(body, header[OPAQUE], serialize_type)
 
     def clusters(self, connection: Connection, header: Header, _body: bytes, serialize_type: int) -> bytes | None:
         """Answer GET_BROKER_CLUSTER_INFO (106)."""
@@ -132,7 +134,7 @@ class RouteAnswers:
                 run_in_background(self._answer_later(connection, header, serialize_type, (None, True), work))
                 return None
             self._cluster_info = _encoded_cluster(groups, clusters)
-        return success_with(self._cluster_info, header[1], serialize_type)
+        return success_with(self._cluster_info, header[OPAQUE], serialize_type)
 
     async def _answer_later(
         self,
@@ -145,7 +147,7 @@ class RouteAnswers:
         """Answer with what a thread encodes, once for all who ask for the same meanwhile."""
         try:
             body = await (in_thread(encode) if key is None else self._encoded_once(key, encode))
-            data = success_with(body, header[1], serialize_type)
+            data = success_with(body, header[OPAQUE], serialize_type)
         except Exception as error:
             data = failed(error, header, serialize_type, connection.remote_address)
         connection.answer(header, data)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from orbitmq.platform.memory_budget import RECEIVED, UNSENT
 from orbitmq.protocol.command.fast_decode import decode_header
 from orbitmq.protocol.command.frame import FrameError, FrameParser
+from orbitmq.protocol.command.header import CODE, FLAG
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.fastjson import reading_request
 from orbitmq.protocol.message.flags import ONEWAY, RESPONSE
@@ -206,7 +207,7 @@ class Connection(asyncio.Protocol):
 
     def answer(self, header: Header, data: bytes | list[Buffer]) -> None:
         """Complete, once, a request whose handler returned None; ``b""`` or oneway: without a response."""
-        if not header[2] & ONEWAY:
+        if not header[FLAG] & ONEWAY:
             self.complete_responses(1, data)
 
     def defer_responses(self, count: int) -> None:
@@ -526,11 +527,11 @@ class Connection(asyncio.Protocol):
             except ProtocolError as error:
                 self._close_malformed(error)
                 break
-            flag = header[2]
+            flag = header[FLAG]
             if flag & RESPONSE:
                 self._calls.complete(frame, header)
                 continue
-            handler = handlers.get(header[0])
+            handler = handlers.get(header[CODE])
             if handler is None:
                 answer: Answer = b"" if self._draining else not_supported(header, frame[0])
             else:

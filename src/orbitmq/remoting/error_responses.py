@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.protocol.codes import ResponseCode, SerializeType
 from orbitmq.protocol.command.command import Command
+from orbitmq.protocol.command.header import CODE, OPAQUE
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.message.flags import RESPONSE
 from orbitmq.protocol.remarks import hide_paths
@@ -30,14 +31,14 @@ def failed(error: Exception, header: Header, serialize_type: int, peer: str) -> 
     while place is not None and place.tb_next is not None:
         place = place.tb_next
     where = "" if place is None else f" ({place.tb_frame.f_code.co_filename}:{place.tb_lineno})"
-    log.error("remoting: request %d of %s failed: %s%s", header[0], peer, one_sentence(error), where)
+    log.error("remoting: request %d of %s failed: %s%s", header[CODE], peer, one_sentence(error), where)
     remark = f"the request failed here: {hide_paths(one_sentence(error))}"
     return remark_response(header, serialize_type, ResponseCode.SYSTEM_ERROR, remark)
 
 
 def not_supported(header: Header, serialize_type: int) -> bytes:
     """REQUEST_CODE_NOT_SUPPORTED (3), with RocketMQ's remark, its leading space included."""
-    remark = f" request type {header[0]} not supported"
+    remark = f" request type {header[CODE]} not supported"
     return remark_response(header, serialize_type, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
 
@@ -45,7 +46,7 @@ def remark_response(header: Header, serialize_type: int, code: int, remark: str)
     """The frame of a response that has a remark and no body, to a request with this header."""
     return Command(
         code=code,
-        opaque=header[1],
+        opaque=header[OPAQUE],
         flag=RESPONSE,
         remark=remark,
         serialize_type=SerializeType(serialize_type),

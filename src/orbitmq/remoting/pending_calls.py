@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from orbitmq.protocol.command.command import Command
+from orbitmq.protocol.command.header import OPAQUE
 from orbitmq.remoting.errors import CallTimeoutError, ConnectionLostError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class CallTable:
 
     def complete(self, frame: Frame, header: Header) -> None:
         """Complete a call with its response. A response without a call (late, cancelled) is dropped."""
-        entry = self._waiting.pop(header[1], None)
+        entry = self._waiting.pop(header[OPAQUE], None)
         if entry is not None and not entry[0].done():
             entry[0].set_result(Command.of(frame, header))
 
