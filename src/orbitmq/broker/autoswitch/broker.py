@@ -27,7 +27,7 @@ from orbitmq.broker.autoswitch.term import Replica, Term
 from orbitmq.broker.broker import Broker
 from orbitmq.platform.threads import in_thread
 from orbitmq.protocol.broker_events import EventKind
-from orbitmq.store import LocalDisk, SystemClock
+from orbitmq.store import LocalDisk, StoreError, SystemClock
 from orbitmq.store.replication.epochs import EpochFile
 from orbitmq.store.replication.sync_state import SyncState
 from orbitmq.store.replication.truncation import truncate
@@ -54,6 +54,9 @@ RETRY_SECONDS = 5.0
 FIRST_RETRY = 0.5
 
 POLLS_PER_LEASE = 4
+
+LONELY_POLL_SECONDS = 1.0
+"""Interval at which a slave without a connection to its master asks for the current one."""
 
 LEASE_CHECK_SECONDS = 0.1
 
@@ -114,6 +117,8 @@ class ControlledBroker:
         self._wanted = Term(0)
         """The newest term of the controller."""
         self.broker: Broker | None = None
+        self._closing: asyncio.Task[None] | None = None
+        """The end of the previous one."""
 
     # Starting and stopping
 
@@ -141,6 +146,8 @@ class ControlledBroker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._closing is not None:
+            await asyncio.gather(self._closing, return_exceptions=True)
         if self.broker is not None:
             await self.broker.stop()
         await self.controllers.close()
@@ -180,7 +187,13 @@ class ControlledBroker:
             term, self._epochs, self._lease, sync, self._keep_set, self._truncate_soon, self._requests.handlers
         )
         broker = self._build(replica=replica)
-        await broker.start()
+        try:
+            await broker.start()
+        except BaseException:
+            store = getattr(broker, "store", None)
+            if store is not None and store.is_open:
+                store.abandon()  # or the next attempt would find it locked
+            raise
         self.broker, self._opened = broker, term
 
     def _keep_set(self) -> None:
@@ -193,7 +206,8 @@ class ControlledBroker:
     async def _close(self) -> None:
         broker, self.broker = self.broker, None
         if broker is not None:
-            await broker.stop(is_handover=True)
+            self._closing = asyncio.create_task(broker.stop(is_handover=True))
+            await asyncio.shield(self._closing)
 
     async def _change(self, term: Term) -> None:
         """Open the broker for another role. Raises what the store and the sockets raise; may be repeated."""
@@ -240,7 +254,12 @@ class ControlledBroker:
     @property
     def _poll_seconds(self) -> float:
         seconds = self._config.sync_broker_metadata_period / 1000
-        return min(seconds, self._lease.seconds / POLLS_PER_LEASE) if self._opened.is_master else seconds
+        if self._opened.is_master:
+            return min(seconds, self._lease.seconds / POLLS_PER_LEASE)
+        slave = None if self.broker is None else self.broker.slave
+        is_copying = slave is not None and slave.connection is not None
+        # The notice of an election may have been lost, or refused (adminNetworks).
+        return seconds if is_copying else min(seconds, LONELY_POLL_SECONDS)
 
     def _report(self, error: Exception) -> None:
         trouble = str(error) or type(error).__name__
@@ -275,7 +294,14 @@ class ControlledBroker:
             else:
                 term = await self.controllers.replica_info(own_id)
         except ControllerError as error:
-            self._is_registered = self._is_registered and error.code not in UNKNOWN_MEMBER
+            if error.code in UNKNOWN_MEMBER:
+                if not self._is_registered:
+                    raise ControllerError(
+                        f"{error}. The controller does not know the id {own_id} of this broker: its metadata was "
+                        "removed, or it lost its state. Remove the file brokerIdentity to join with a new id",
+                        error.code,
+                    ) from error
+                self._is_registered = False
             raise
         if term.is_known:
             return term
@@ -341,6 +367,11 @@ class ControlledBroker:
         while True:
             await asyncio.sleep(self._config.sync_controller_metadata_period / 1000)
             await self.controllers.find_leader()
+            if self.broker is not None:
+                try:
+                    self._epochs.forget(self.broker.store.log.start)
+                except StoreError as error:
+                    log.warning("ha: epochs of removed log files stay: %s", error)
 
     # Heartbeats and the lease
 

@@ -196,6 +196,11 @@ class EpochFile:
         if self.epochs.cut(end):
             self.store()
 
+    def forget(self, start: int) -> None:
+        """Drop the epochs whose part of the log was removed. Raises DiskFaultError."""
+        if self.epochs.forget(start):
+            self.store()
+
     def store(self) -> None:
         """Write the file: at any moment it, or its previous version, is whole on the disk."""
         disk, path = self._disk, self.path
