@@ -25,7 +25,9 @@ def same_log(pair: AutoswitchPair) -> bool:
     one, other = (broker.broker for broker in pair.brokers)
     assert one is not None
     assert other is not None
-    return one.store.log.end == other.store.log.end == one.store.dispatcher.position == other.store.dispatcher.position
+    return (
+        one.store.log.end == other.store.log.end == one.store.dispatcher.position == other.store.dispatcher.position
+    )
 
 
 async def test_messages_of_every_kind_are_delivered_by_the_next_master() -> None:

@@ -35,9 +35,14 @@ HANDSHAKE_SECONDS = 5.0
 
 ASK_SECONDS = 3.0
 
+SEARCHES_PER_REGISTRATION = 15
+
 
 class AutoSwitchSlave(ReplicationSlave):
     """Keeps the HA connection to the master of one term."""
+
+    search_seconds = 0.2
+    """The master is elected, but may still be opening its store."""
 
     def __init__(
         self,
@@ -54,6 +59,7 @@ class AutoSwitchSlave(ReplicationSlave):
         self._search = self._look_for_master
         self.replica = replica
         self._is_truncating = False
+        self._searches = 0
         self._client: RemotingClient | None = None
         self._tls = tls
         self._signer = signer
@@ -68,8 +74,10 @@ class AutoSwitchSlave(ReplicationSlave):
         await super()._run()
 
     def _look_for_master(self) -> None:
-        """Ask name servers and the master itself for the address of its HA listener."""
-        self._search_name_servers()
+        """Ask the master itself, and from time to time name servers, for the address of its HA listener."""
+        if self._searches % SEARCHES_PER_REGISTRATION == 0:
+            self._search_name_servers()
+        self._searches += 1
         run_in_background(self._ask_master())
 
     async def _ask_master(self) -> None:

@@ -74,6 +74,7 @@ class ReplicationMaster:
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
         self._in_sync = 1
+        self._is_stopped = False
         self._reported: dict[str, str] = {}
 
     # Starting and stopping
@@ -95,6 +96,8 @@ class ReplicationMaster:
         return slave if self.gate.is_open else PendingSlave(self.gate, slave)
 
     async def stop(self) -> None:
+        # A connection that was accepted already may be set up later.
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
@@ -169,6 +172,8 @@ class ReplicationMaster:
     # Slaves
 
     def refusal_of(self, address: str) -> str | None:
+        if self._is_stopped:
+            return "this broker stops, or changes its role"
         limit = self.store.config.max_ha_connections
         if len(self.slaves) >= limit:
             return f"there are {limit} slaves already (maxHaConnections)"

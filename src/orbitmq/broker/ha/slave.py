@@ -53,6 +53,8 @@ SEARCH_SECONDS = 3.0
 class ReplicationSlave:
     """Keeps the HA connection to the master between ``start`` and ``stop``."""
 
+    search_seconds = SEARCH_SECONDS
+
     def __init__(
         self,
         role: ReplicaRole,
@@ -106,7 +108,7 @@ class ReplicationSlave:
             if not address:
                 self._report("the address of the master is unknown: no name server has it, set haMasterAddress")
                 self._search()
-                await self._pause(SEARCH_SECONDS)
+                await self._pause(self.search_seconds)
                 continue
             try:
                 did_copy = await self._copy_from(address)

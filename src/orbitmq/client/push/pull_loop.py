@@ -45,6 +45,9 @@ NO_PROGRESS_SECONDS = 0.5
 MAX_FAILURES = 3
 """Failures after which a pull is repeated without a pause, if another broker has the queue."""
 
+_NOT_MASTER = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+"""Answers of a broker that may be a slave by now: the route may show another master."""
+
 _UNKNOWN_HERE = frozenset(
     {int(ResponseCode.SUBSCRIPTION_NOT_EXIST), int(ResponseCode.SUBSCRIPTION_NOT_LATEST)}
     | {int(ResponseCode.FILTER_DATA_NOT_EXIST), int(ResponseCode.FILTER_DATA_NOT_LATEST)}
@@ -210,6 +213,8 @@ class _QueuePuller:
         if isinstance(error, BrokerError):
             if error.code in _UNKNOWN_HERE:
                 pulling.beat()
+            elif error.code in _NOT_MASTER and await self._has_other_replica():
+                return
             await asyncio.sleep(pulling.config.pull_time_delay_when_exception)
             return
         if isinstance(error, RemotingError) and await self._has_other_replica():
