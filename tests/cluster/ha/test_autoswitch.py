@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from orbitmq.aio import Consumer, Message, Producer, SendStatus, TransactionProducer, TransactionState
-from orbitmq.broker.autoswitch.broker import ControlledBroker
 from orbitmq.testing import MemoryDisk
 from support.broker.autoswitch_pair import AutoswitchPair
 from support.remoting_harness import eventually
+
+if TYPE_CHECKING:
+    from orbitmq.broker.autoswitch.broker import ControlledBroker
 
 
 async def switch(pair: AutoswitchPair) -> tuple[ControlledBroker, ControlledBroker]:
