@@ -34,7 +34,7 @@ LIST_SECONDS = 5.0
 WAITING_SECONDS = 10.0
 """Lifetime of deferred messages and open transactions, for which stored messages are read."""
 
-LAG_PATIENCE = 1.0
+LAG_PATIENCE = 0.5
 """How long a list of groups waits for the first read of their lag."""
 
 LAGS = "lags"
@@ -121,8 +121,9 @@ class ManagedCluster:
 
     async def groups(self) -> list[GroupSummary]:
         """All groups, those of RocketMQ itself too, with their lag if it is known soon."""
-        settings = self.cache.get("groups", LIST_SECONDS, lambda: self.admin.groups.all(with_system=True))
-        summaries, lags = await asyncio.gather(settings, self._lags_soon())
+        # One after the other: of very many groups the lag would take its time from the settings.
+        summaries = await self.cache.get("groups", LIST_SECONDS, lambda: self.admin.groups.all(with_system=True))
+        lags = await self._lags_soon()
         known = {summary.name: summary for summary in summaries}
         if lags is None:
             return [known[name] for name in sorted(known)]
