@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.autoswitch.controllers import ControllerError
+from orbitmq.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,9 +77,12 @@ class SyncSetKeeper:
         try:
             answer = await self._controllers.alter(term, wanted, sync.epoch)
         except ControllerError as error:
-            if error.is_final:
-                sync.refuse()
+            if not error.is_final:
+                sync.doubt(master.now())
+            elif error.code != ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH:
+                sync.refuse(master.now())
                 master.set_changed()
+            # Otherwise an earlier request was applied: the next answer has its epoch.
             raise
         if sync.confirm(answer.sync_state_set or wanted, answer.sync_state_set_epoch or sync.epoch + 1):
             log.info("ha: sync state set is %s, epoch %d", _text(sync.members), sync.epoch)

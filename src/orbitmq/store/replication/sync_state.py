@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from orbitmq.store.replication.settings import ReplicationSettings
 
 
+DOUBT_SECONDS = 60.0
+"""A controller that is stopped for longer may apply a request that this master does not expect any more."""
+
+
 class SyncState:
     """The sync state set of one master in one epoch."""
 
@@ -29,6 +33,8 @@ class SyncState:
         self.epoch = epoch
         """Of the set, not of the master."""
         self._requested: frozenset[int] = frozenset()
+        self._doubt_until = 0.0
+        """Until then a request without an answer may still be applied."""
         self.confirmed = 0
         """The confirm offset: consumers read the log up to here. It never goes back."""
 
@@ -43,9 +49,17 @@ class SyncState:
         """Note a set that is sent to the controller now."""
         self._requested |= frozenset(members)
 
-    def refuse(self) -> None:
-        """The controller refused the request: it did not and will not become the set."""
-        self._requested = frozenset()
+    def doubt(self, now: float) -> None:
+        """The last request has no answer: it may wait in the buffer of a controller that is stopped."""
+        self._doubt_until = now + DOUBT_SECONDS
+
+    def refuse(self, now: float) -> None:
+        """The controller refused the last request: it did not and will not become the set.
+
+        An earlier one without an answer still may, so it counts on.
+        """
+        if now >= self._doubt_until:
+            self._requested = frozenset()
 
     def confirm(self, members: Iterable[int], epoch: int) -> bool:
         """Take over the controller's set; False for one that is older than the known one.
@@ -56,6 +70,7 @@ class SyncState:
             return False
         if epoch > self.epoch:
             self._requested = frozenset()
+            self._doubt_until = 0.0
         self.members = frozenset(members) | {self.own_id}
         self.epoch = epoch
         return True

@@ -22,8 +22,20 @@ def test_a_replica_that_joins_counts_from_the_request_on() -> None:
     assert sync.acked_end({2: 10}) == EVERYTHING
     sync.request([1, 2])
     assert sync.acked_end({2: 10}) == 10
-    sync.refuse()
+    sync.refuse(0)
     assert sync.acked_end({2: 10}) == EVERYTHING
+
+
+def test_a_refusal_says_nothing_of_an_earlier_request_without_an_answer() -> None:
+    sync = state(1, all_ack_in_sync_state_set=True)
+    sync.request([1, 2])
+    sync.doubt(100)
+    sync.request([1, 2])
+    sync.refuse(103)
+    assert sync.effective == {1, 2}, "the first may still be applied, and 2 be elected"
+    sync.confirm([1, 2], 6)
+    sync.confirm([1], 7)
+    assert sync.effective == {1}
 
 
 def test_a_request_without_an_answer_counts_until_a_newer_set_is_known() -> None:
