@@ -83,6 +83,7 @@ from orbitmq.broker.transaction.check_service import TransactionChecks
 from orbitmq.broker.transaction.processor import Transactions
 from orbitmq.filter import prepare
 from orbitmq.platform.memory_budget import budget_of
+from orbitmq.platform.settings import ConfigError
 from orbitmq.platform.threads import in_thread
 from orbitmq.protocol.broker_events import EventKind
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -156,6 +157,8 @@ class Broker:
         ``access`` is shared with a name server of this process, which then knows the same users. ``replica``: the
         part that a controller gave this broker, in controller mode.
         """
+        if settings.broker.enable_controller_mode and replica is None:
+            raise ConfigError("enableControllerMode=true: start this broker with `orbitmq broker -c FILE`")
         self.settings = settings
         self.replica = replica
         self.memory = memory or budget_of(settings.broker.remoting_memory_budget)

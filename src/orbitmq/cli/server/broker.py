@@ -165,7 +165,10 @@ async def _serve(settings: "BrokerSettings", until_eof: bool) -> None:
     await server.start()
     grpc = None
     try:
-        grpc = await start_grpc(server) if isinstance(server, Broker) else None
+        if isinstance(server, Broker):
+            grpc = await start_grpc(server)
+        elif "grpcServerPort" in settings.others:
+            complain("grpcServerPort has no effect in controller mode: run `orbitmq proxy` beside the brokers")
         enable_gc_after_start()
         config = settings.broker
         name_servers = config.namesrv_addr or "no name server"
