@@ -30,7 +30,7 @@ async def get_controller_meta_data(call: Call) -> None:
     found = await call.admin.controllers.metadata(call["a"])
     call.print(f"\n#ControllerGroup\t{found.group}\n#ControllerLeaderId\t{found.leader_id}")
     call.print(f"#ControllerLeaderAddress\t{found.leader_address}")
-    for peer in found.peers.split(";") if found.peers else ():
+    for peer in found.peers.rstrip(";").split(";") if found.peers else ():
         call.print(f"#Peer:\t{peer}")
 
 
@@ -43,8 +43,9 @@ async def get_sync_state_set(call: Call) -> None:
             names = sorted({one.broker_name for one in topology.of_cluster(call.get("c"))})
         found = await call.admin.controllers.replicas(call["a"], names)
         for name, info in found.replicas_info_table.items():
-            call.print(f"\n#brokerName\t{name}\n#MasterBrokerId\t{info.master_broker_id}")
-            call.print(f"#MasterAddr\t{info.master_address}\n#MasterEpoch\t{info.master_epoch}")
+            master = "null" if info.master_broker_id is None else info.master_broker_id
+            call.print(f"\n#brokerName\t{name}\n#MasterBrokerId\t{master}")
+            call.print(f"#MasterAddr\t{info.master_address or 'null'}\n#MasterEpoch\t{info.master_epoch}")
             call.print(f"#SyncStateSetEpoch\t{info.sync_state_set_epoch}")
             call.print(f"#SyncStateSetNums\t{len(info.in_sync_replicas)}")
             for title, members in (
