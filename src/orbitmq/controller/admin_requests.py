@@ -103,6 +103,8 @@ class AdminRequests:
         names = loads(request.body or b"[]")
         if not isinstance(names, list) or not names:
             raise RequestRefusedError("not set any response code: the body must be a list of broker names")
+        if len(names) > self._config.max_broker_groups:
+            raise RequestRefusedError(f"{len(names)} broker names are more than groups; request less at once")
         found = {}
         with leader_error():
             for name in names:

@@ -42,6 +42,8 @@ def test_an_id_belongs_to_its_check_code() -> None:
     assert (again.code, again.event) == (C.SUCCESS, None)
     assert applied(group, 0) == C.CONTROLLER_BROKER_ID_INVALID
     assert applied(group, 3) == C.SUCCESS
+    # Ids are given one after the other: a higher one would use up the numbers.
+    assert applied(group, 4) == C.CONTROLLER_BROKER_ID_INVALID
 
 
 def test_a_registration_updates_the_address() -> None:

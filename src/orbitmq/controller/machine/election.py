@@ -10,8 +10,11 @@ if TYPE_CHECKING:
 
     from orbitmq.controller.machine.group import BrokerGroup
 
-MAX_EPOCH = (1 << 31) - 2
-"""Epochs are int32 on the wire. A report beyond it is damaged, and must not use up the numbers."""
+MAX_EPOCH = (1 << 31) - 1
+"""Epochs are int32 on the wire."""
+
+MAX_LEAD = 1 << 20
+"""Epochs by which a log can be ahead of its group. A report beyond it is damaged: it must not use up the numbers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ def next_epoch(group: BrokerGroup, replicas: Replicas) -> int:
     Logs are ahead of the group only if the controller has lost its state; their brokers would refuse older epochs.
     """
     reports = [replicas.report(broker_id) for broker_id in group.replicas]
-    epochs = [one.epoch for one in reports if one is not None and one.epoch < MAX_EPOCH]
+    limit = group.master_epoch + MAX_LEAD
+    epochs = [one.epoch for one in reports if one is not None and one.epoch <= limit]
     return max(group.master_epoch, *epochs, 0) + 1
 
 

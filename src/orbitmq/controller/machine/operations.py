@@ -59,7 +59,7 @@ def apply_broker_id(group: BrokerGroup | None, request: Application) -> Decision
     known = None if group is None else group.replicas.get(wanted)
     if known is not None and known.check_code == request.check_code:
         return Decision()
-    if known is not None or wanted < FIRST_ID or (group is None and wanted != FIRST_ID):
+    if known is not None or not FIRST_ID <= wanted <= next_broker_id(group):
         name = request.name
         return Decision(
             ResponseCode.CONTROLLER_BROKER_ID_INVALID,
