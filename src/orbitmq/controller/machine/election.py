@@ -14,7 +14,7 @@ MAX_EPOCH = (1 << 31) - 1
 """Epochs are int32 on the wire."""
 
 MAX_LEAD = 1 << 20
-"""Epochs by which a log can be ahead of its group. A report beyond it is damaged and must not use up the numbers."""
+"""Epochs that a log can be ahead of its group. A report beyond it is damaged: it must not use up the numbers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
