@@ -47,8 +47,8 @@ def test_it_listens_where_its_own_peer_says_and_answers_its_verbs(tmp_path: Path
     )
     with started(tmp_path, "controller", "-c", str(conf)) as (process, listens):
         assert listens == address
-        shown = run("controller", "show", "-a", address, "-o", "json")
-        assert shown.json == {"group": "g", "leader": "n0", "leaderAddress": address, "peers": f"n0:{address};"}
+        printed = run("controller", "show", "-a", address, "-o", "json")
+        assert printed.json == {"group": "g", "leader": "n0", "leaderAddress": address, "peers": f"n0:{address};"}
         why = run("controller", "why", "broker-a", "-a", address)
         assert (why.code, why.err.count("does not exist")) == (3, 1)
         assert f"configStorePath={conf}\n".encode() in ask(address, GET_CONTROLLER_CONFIG).body

@@ -175,13 +175,13 @@ def test_a_controller_that_was_killed_knows_everything_and_nobody_loses_a_master
 
 def test_apaches_mqadmin_shows_and_elects(cluster: Cluster) -> None:
     with AdminRunner(home=cluster.home / "mqadmin", nameserver=cluster.nameserver) as admin:
-        shown = admin.run("getControllerMetaData", "-a", cluster.controller)
-        assert f"#ControllerLeaderAddress\t{cluster.controller}" in shown
-        assert "#ControllerGroup\tgroup1\n#ControllerLeaderId\tn0" in shown
-        shown = admin.run("getSyncStateSet", "-a", cluster.controller, "-b", GROUP)
-        assert "#MasterBrokerId\t2" in shown
-        assert f"brokerAddress='{cluster.address(1)}', alive=true" in shown
-        assert "#SyncStateSetNums\t2" in shown
+        printed = admin.run("getControllerMetaData", "-a", cluster.controller)
+        assert f"#ControllerLeaderAddress\t{cluster.controller}" in printed
+        assert "#ControllerGroup\tgroup1\n#ControllerLeaderId\tn0" in printed
+        printed = admin.run("getSyncStateSet", "-a", cluster.controller, "-b", GROUP)
+        assert "#MasterBrokerId\t2" in printed
+        assert f"brokerAddress='{cluster.address(1)}', alive=true" in printed
+        assert "#SyncStateSetNums\t2" in printed
         names = ("-bn", GROUP, "-c", "DefaultCluster")
         elected = admin.run("electMaster", "-a", cluster.controller, "-b", "1", *names)
         assert f"#BrokerMasterAddr\t{cluster.address(1)}" in elected

@@ -204,8 +204,8 @@ async def test_settings_change_within_the_allow_list() -> None:
             assert (await server.ask(R.UPDATE_CONTROLLER_CONFIG, text)).code == ResponseCode.SYSTEM_ERROR
         black = await server.ask(R.UPDATE_CONTROLLER_CONFIG, b"configStorePath=/tmp/x")
         assert black.code == ResponseCode.NO_PERMISSION
-        shown = (await server.ask(R.GET_CONTROLLER_CONFIG)).body or b""
-        assert b"enableElectUncleanMaster=true\n" in shown
+        printed = (await server.ask(R.GET_CONTROLLER_CONFIG)).body or b""
+        assert b"enableElectUncleanMaster=true\n" in printed
 
 
 @pytest.mark.parametrize(
