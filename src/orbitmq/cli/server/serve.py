@@ -1,7 +1,10 @@
 """``orbitmq serve``: runs a whole cluster, a name server and one or more brokers, with one command."""
 
+import argparse
+import asyncio
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,20 +18,26 @@ from orbitmq.cli.server.log_setup import set_up_server
 from orbitmq.cli.server.signals import stop_event
 
 if TYPE_CHECKING:
-    import argparse
-
     from orbitmq.auth.access import AccessControl
     from orbitmq.auth.settings import AuthSettings
     from orbitmq.broker import BrokerSettings
     from orbitmq.cli.server.secure import Security
     from orbitmq.cli.server.supervisor import Child
-    from orbitmq.nameserver import NameServer
+    from orbitmq.controller import ControllerConfig
+    from orbitmq.nameserver import NameServer, NameServerConfig
 
 DATA = Path("~/.orbitmq")
 NAMESERVER_PORT = 9876
 GRPC_PORT = 8081
 MAX_BROKERS = 64
 MAX_REPLICAS = 4
+CONTROLLER_PORT = 9878
+FAILOVER_REPLICAS = 3
+"""From so many replicas on, a controller decides which is the master: two of three go on without the third."""
+START_SECONDS = 15.0
+"""Time for the first elections before the banner is printed without masters."""
+
+START_LOOK_SECONDS = 0.05
 PORTS_PER_BROKER = 10
 """Distance between the ports of the brokers of one machine; each uses its port and the VIP port two below."""
 
@@ -38,6 +47,10 @@ DefaultMQProducer producer = new DefaultMQProducer("my-group");
 producer.setNamesrvAddr("{nameserver}");
 producer.start();
 producer.send(new Message("orders", "hello".getBytes()));"""
+
+FAILOVER_HINT = """
+Which broker is the master, and what happens when you kill -9 it:
+  orbitmq controller replicas {name} -a {controller}"""
 
 
 def parser() -> ServerParser:
@@ -95,8 +108,21 @@ def parser() -> ServerParser:
         metavar="N",
         default=1,
         help=f"Number of brokers of each name, 1 to {MAX_REPLICAS}: a master and slaves that copy its messages, "
-        "each a process. With --set brokerRole=SYNC_MASTER --set inSyncReplicas=2 sends wait for a slave. "
-        "[default: 1]",
+        "each a process. With two of them and --set brokerRole=SYNC_MASTER --set inSyncReplicas=2 sends wait for "
+        f"the slave; from {FAILOVER_REPLICAS} on see --failover. [default: 1]",
+    )
+    add(
+        "--failover",
+        action=argparse.BooleanOptionalAction,
+        help="A controller in this process elects another master when one dies, and sends wait for the replicas "
+        f"in sync. [default: with {FAILOVER_REPLICAS} replicas and more]",
+    )
+    add(
+        "--controller-port",
+        type=port,
+        metavar="PORT",
+        default=CONTROLLER_PORT,
+        help=f"Port of the controller, with failover; 0 for any free one. [default: {CONTROLLER_PORT}]",
     )
     add(
         "--metrics-port",
@@ -141,7 +167,10 @@ def main(arguments: Sequence[str]) -> None:
         if security is not None:
             settings = _settings(given, data, [*security.settings.items(), *given.set])
         access = _shared_access(settings) if given.brokers == given.replicas == 1 else None
-        names = name_server_at(data, settings.broker.bind_address, given.nameserver_port, settings.broker, access)
+        names = name_server_at(
+            *(data, settings.broker.bind_address, given.nameserver_port, settings.broker, access),
+            controller_port=given.controller_port if _has_failover(given) else None,
+        )
         try:
             if given.brokers == given.replicas == 1:
                 run(_serve_one(settings, names, given.grpc_port, security))
@@ -153,8 +182,17 @@ def main(arguments: Sequence[str]) -> None:
             sys.exit(1)
 
 
+def _has_failover(given: argparse.Namespace) -> bool:
+    """True if a controller decides which broker is the master. Raises ConfigError."""
+    from orbitmq.platform.settings import ConfigError  # noqa: PLC0415
+
+    if given.failover and given.replicas == 1:
+        raise ConfigError("--failover needs another broker that takes over: give --replicas 3")
+    return bool(given.replicas >= FAILOVER_REPLICAS if given.failover is None else given.failover)
+
+
 def _settings(
-    given: "argparse.Namespace", data: Path | None, sets: "Sequence[tuple[str, str]]"
+    given: argparse.Namespace, data: Path | None, sets: "Sequence[tuple[str, str]]"
 ) -> "BrokerSettings":
     return load_broker_settings(
         given.conf,
@@ -167,7 +205,7 @@ def _settings(
     )
 
 
-def _secured(given: "argparse.Namespace", data: Path | None, settings: "BrokerSettings") -> "Security":
+def _secured(given: argparse.Namespace, data: Path | None, settings: "BrokerSettings") -> "Security":
     """Certificates and credentials for these settings. Raises ConfigError."""
     from orbitmq.cli.server.secure import make_secure  # noqa: PLC0415
     from orbitmq.platform.settings import ConfigError  # noqa: PLC0415
@@ -224,7 +262,7 @@ async def _serve_one(
         await names.stop()
 
 
-async def _serve_many(settings: "BrokerSettings", names: "NameServer", given: "argparse.Namespace") -> None:
+async def _serve_many(settings: "BrokerSettings", names: "NameServer", given: argparse.Namespace) -> None:
     """Run the name server here and each broker in a process of its own, restarted if it dies."""
     from orbitmq.cli.server.supervisor import Supervisor  # noqa: PLC0415
 
@@ -242,12 +280,16 @@ async def _serve_many(settings: "BrokerSettings", names: "NameServer", given: "a
             common += ["--set", f"{key}={value}"]
         if given.replicas > 1:
             common += ["--set", f"totalReplicas={given.replicas}"]
+        if names.controller is not None:
+            common += _failover_options(_local(names.config.bind_address, names.controller.port), given)
         children = [
             _child(
                 *(number % given.brokers, settings.broker.broker_name, root, port),
                 [*common, *_metrics_option(settings, number)],
                 given.conf,
-                replica=_Replica(number // given.brokers, ip, ports[number % given.brokers]),
+                replica=_Replica(
+                    number // given.brokers, ip, ports[number % given.brokers], names.controller is not None
+                ),
             )
             for number, port in enumerate(ports)
         ]
@@ -255,16 +297,55 @@ async def _serve_many(settings: "BrokerSettings", names: "NameServer", given: "a
         supervisor.start()
         enable_gc_after_start()
         try:
-            addresses = [
-                (f"{ip}:{port}" if port else f"{ip}, any port") + (", slave" if number >= given.brokers else "")
-                for number, port in enumerate(ports)
-            ]
-            _print_banner(names, addresses, str(root.parent))
+            addresses = [f"{ip}:{port}" if port else f"{ip}, any port" for port in ports]
+            if names.controller is None:
+                slaves = (f"{address}, slave" for address in addresses[given.brokers :])
+                _print_banner(names, [*addresses[: given.brokers], *slaves], str(root.parent))
+            else:
+                pids = await supervisor.pids()
+                described = [f"{address}, pid {pid}" for address, pid in zip(addresses, pids, strict=True)]
+                # Who reads the banner may send: each group has a master.
+                await _until(lambda: len(_masters(names)) >= given.brokers, stop)
+                masters = _masters(names)
+                described = [
+                    f"{line}, master" if address in masters else line
+                    for address, line in zip(addresses, described, strict=True)
+                ]
+                _print_banner(names, described, str(root.parent), failover=settings.broker.broker_name)
             await stop.wait()
         finally:
             await supervisor.stop()
     finally:
         await names.stop()
+
+
+def _failover_options(controller: str, given: argparse.Namespace) -> list[str]:
+    """Options of brokers that follow a controller; what --set and the settings file say goes before them."""
+    safe = {"allAckInSyncStateSet": "true", "minInSyncReplicas": "2"}
+    chosen = {key for key, _ in given.set}
+    if given.conf is not None:
+        from orbitmq.platform.properties_file import read_conf  # noqa: PLC0415
+        from orbitmq.store import LocalDisk  # noqa: PLC0415
+
+        chosen |= read_conf(LocalDisk(), str(given.conf)).keys()
+    pairs = {"enableControllerMode": "true", "controllerAddr": controller}
+    pairs |= {key: value for key, value in safe.items() if key not in chosen}
+    return [option for key, value in pairs.items() for option in ("--set", f"{key}={value}")]
+
+
+def _masters(names: "NameServer") -> set[str]:
+    """Addresses of the masters that have a replica in sync, which takes over."""
+    assert names.controller is not None, "no controller"
+    groups = names.controller.service.groups()
+    return {group.master_address for group in groups if group.master_address and len(group.in_sync) > 1}
+
+
+async def _until(condition: Callable[[], bool], stop: asyncio.Event) -> None:
+    """Wait for a condition, ``START_SECONDS`` at most, and not when this process is to stop."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(START_SECONDS):
+            while not condition() and not stop.is_set():
+                await asyncio.sleep(START_LOOK_SECONDS)
 
 
 def _metrics_option(settings: "BrokerSettings", number: int) -> list[str]:
@@ -304,11 +385,13 @@ class _Replica(NamedTuple):
     broker_id: int
     master_host: str
     master_port: int
+    has_controller: bool
+    """A controller says what it is."""
 
     @property
     def settings(self) -> list[str]:
         """Options that make it a slave; none for a master, whose id is 0."""
-        if not self.broker_id:
+        if not self.broker_id or self.has_controller:
             return []
         pairs = ["brokerRole=SLAVE", f"brokerId={self.broker_id}"]
         if self.master_port:
@@ -330,7 +413,8 @@ def _child(
         name, root = f"{name}-{number}", root.with_name(f"{root.name}-{number}")
     what = name
     if replica.broker_id:
-        what, root = f"{name}, slave {replica.broker_id}", root.with_name(f"{root.name}-slave-{replica.broker_id}")
+        kind = "replica" if replica.has_controller else "slave"
+        what, root = f"{name}, {kind} {replica.broker_id}", root.with_name(f"{root.name}-slave-{replica.broker_id}")
     arguments = ["broker", "--until-eof", *common, "--port", str(port), "--name", name, "--data", str(root)]
     arguments += replica.settings
     return Child(what, arguments if conf is None else [*arguments, "-c", str(conf)])
@@ -342,29 +426,52 @@ def name_server_at(
     port: int,
     limits: "AuthSettings | None" = None,
     access: "AccessControl | None" = None,
+    *,
+    controller_port: int | None = None,
 ) -> "NameServer":
-    """A name server with its files beside the brokers' data, and the brokers' limits, certificates and users."""
+    """A name server with its files beside the brokers' data, and the brokers' limits, certificates and users.
+
+    With ``controller_port`` it has a controller, with its files there too. Raises ConfigError.
+    """
     from orbitmq.auth.settings import server_values  # noqa: PLC0415
     from orbitmq.nameserver import NameServer, NameServerConfig  # noqa: PLC0415
 
-    directory = (data or DATA.expanduser()) / "namesrv"
-    return NameServer(
-        NameServerConfig(
-            **({} if limits is None else server_values(limits)),
-            bind_address=host,
-            listen_port=port,
-            kv_config_path=str(directory / "kvConfig.json"),
-            config_store_path=str(directory / "namesrv.properties"),
-        ),
-        access=access,
+    root = data or DATA.expanduser()
+    directory = root / "namesrv"
+    config = NameServerConfig(
+        **({} if limits is None else server_values(limits)),
+        bind_address=host,
+        listen_port=port,
+        kv_config_path=str(directory / "kvConfig.json"),
+        config_store_path=str(directory / "namesrv.properties"),
+        enable_controller_in_namesrv=controller_port is not None,
     )
+    controller = None if controller_port is None else _controller_at(root, config, controller_port)
+    return NameServer(config, access=access, controller=controller)
+
+
+def _controller_at(root: Path, config: "NameServerConfig", port: int) -> "ControllerConfig":
+    """Settings of the controller: those of the name server, and its state beside the brokers' data."""
+    import dataclasses  # noqa: PLC0415
+
+    from orbitmq.nameserver.config_file import controller_config  # noqa: PLC0415
+    from orbitmq.store import LocalDisk  # noqa: PLC0415
+
+    texts = {"controllerStorePath": str(root / "controller")}
+    address = _local(config.bind_address, port) if port else ""
+    found = controller_config(LocalDisk(), texts, config)
+    return dataclasses.replace(found, listen_port=port, controller_address=address)
+
+
+def _local(host: str, port: int) -> str:
+    """Address for the brokers of this machine."""
+    local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
+    return f"{local}:{port}"
 
 
 def _local_address(names: "NameServer") -> str:
     """Address of the name server for the brokers of this machine."""
-    host = names.config.bind_address
-    local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
-    return f"{local}:{names.port}"
+    return _local(names.config.bind_address, names.port)
 
 
 def _print_banner(
@@ -373,12 +480,16 @@ def _print_banner(
     data: str,
     grpc: str | None = None,
     security: "Security | None" = None,
+    failover: str | None = None,
 ) -> None:
+    """``failover`` is a broker name, where a controller elects."""
     from orbitmq.native import status  # noqa: PLC0415
 
     nameserver = _local_address(names)
+    controller = "" if names.controller is None else _local(names.config.bind_address, names.controller.port)
     lines = [
         f"name server  {nameserver}",
+        *([f"controller   {controller}"] if controller else []),
         *(f"broker       {address}" for address in brokers),
         *([] if grpc is None else [f"gRPC         {grpc}"]),
         f"reachable    from {reachable_from(names.config.bind_address)}",
@@ -387,6 +498,7 @@ def _print_banner(
         "",
         SNIPPET.format(nameserver=nameserver),
         *([] if security is None else security.lines()),
+        *([] if failover is None else FAILOVER_HINT.format(controller=controller, name=failover).splitlines()),
         "",
         "Ctrl-C stops it.",
     ]
