@@ -1,4 +1,4 @@
-"""``orbitmq serve --replicas 3``: a controller and three brokers, one of which takes over when the master is killed."""
+"""``orbitmq serve --replicas 3``: a controller and brokers, one of which takes over when the master is killed."""
 
 from __future__ import annotations
 

@@ -191,9 +191,7 @@ def _has_failover(given: argparse.Namespace) -> bool:
     return bool(given.replicas >= FAILOVER_REPLICAS if given.failover is None else given.failover)
 
 
-def _settings(
-    given: argparse.Namespace, data: Path | None, sets: "Sequence[tuple[str, str]]"
-) -> "BrokerSettings":
+def _settings(given: argparse.Namespace, data: Path | None, sets: "Sequence[tuple[str, str]]") -> "BrokerSettings":
     return load_broker_settings(
         given.conf,
         host=given.host,
