@@ -344,7 +344,7 @@ async def _until(condition: Callable[[], bool], stop: asyncio.Event) -> None:
         async with asyncio.timeout(START_SECONDS):
             while not condition() and not stop.is_set():
                 await asyncio.sleep(START_LOOK_SECONDS)
-
+  # noqa: ASYNC110
 
 def _metrics_option(settings: "BrokerSettings", number: int) -> list[str]:
     """The option for the metrics of one of several brokers, which would not all get the same port."""
