@@ -342,9 +342,9 @@ async def _until(condition: Callable[[], bool], stop: asyncio.Event) -> None:
     """Wait for a condition, ``START_SECONDS`` at most, and not when this process is to stop."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(START_SECONDS):
-            while not condition() and not stop.is_set():
+            while not condition() and not stop.is_set():  # noqa: ASYNC110
                 await asyncio.sleep(START_LOOK_SECONDS)
-  # noqa: ASYNC110
+
 
 def _metrics_option(settings: "BrokerSettings", number: int) -> list[str]:
     """The option for the metrics of one of several brokers, which would not all get the same port."""
