@@ -54,7 +54,7 @@ def in_sync(controller: str) -> int:
     body = json.dumps([socket.gethostname()]).encode()
     answer = ask(controller, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=body)
     info = BrokerReplicasInfo.decode(answer.body) if answer.body else BrokerReplicasInfo()
-    return sum(one.alive for group in info.replicas_info_table.values() for one in group.in_sync_replicas)
+    return sum(bool(one.alive) for group in info.replicas_info_table.values() for one in group.in_sync_replicas)
 
 
 async def stored(producer: Producer, body: bytes) -> bytes:
