@@ -1,6 +1,6 @@
 # Commands for developers. `make run` and `make test` set up everything they need by themselves.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-python-path test-lowest setup lock lint format docs wheels bench spark spark-soak conformance soak kill9 kill9-ha simulate fuzz fuzz-guided clean
+.PHONY: help run test test-python-path test-lowest setup lock lint format docs wheels bench spark spark-soak conformance soak kill9 kill9-ha failover simulate fuzz fuzz-guided clean
 SHELL := bash
 BIN := .venv/bin
 # Fast rings run first, so that a mistake shows in seconds.
@@ -76,6 +76,9 @@ kill9: setup ## brokers killed under load and in recovery, with every kind of me
 
 kill9-ha: setup ## master and slave killed under load, then compared; KILLS=200 for more
 	@ORBITMQ_HA_KILLS=$(or $(KILLS),50) $(BIN)/pytest -q $(PYTEST_ARGS) tests/faults/ha/test_kill_either.py
+
+failover: setup ## masters killed and stopped under load, replaced by a controller; ROUNDS=100 for more
+	@ORBITMQ_FAILOVERS=$(or $(ROUNDS),20) $(BIN)/pytest -q $(PYTEST_ARGS) tests/faults/ha/test_failover.py
 
 # Whole clusters in virtual time: the same SEED is the same run. A failing seed prints the command that repeats it.
 simulate: setup ## simulated clusters with faults from seeds; SEEDS=10000, SEED=7 for one, SIMULATE_ARGS="--log"

@@ -146,6 +146,25 @@ async def test_a_master_without_controller_and_slave_loses_nothing_that_it_ackno
         group.check()
 
 
+async def test_a_resumed_master_that_waits_for_no_slave_acknowledges_nothing_either(
+    controller: OwnController, tmp_path: Path
+) -> None:
+    """Its lease alone stops it: no acknowledgement of a slave is missing."""
+    # Flow control would refuse as well, because the event loop is late.
+    more = "allAckInSyncStateSet=false", "osPageCacheBusyTimeOutMills=60000"
+    async with FailoverGroup(tmp_path, controller.address, 2, *TIMES, *more) as group:
+        old = group.master()
+        async with group.pinned_to(old):
+            await group.acknowledges(100)
+            old.tell(signal.SIGSTOP)
+            await group.master_other_than(old)
+            before = len(group.ledger.placed)
+            old.tell(signal.SIGCONT)
+            await eventually(lambda: "is slave now" in old.log)
+            await eventually(lambda: len(group.in_sync()) == 2)
+            assert len(group.ledger.placed) == before
+
+
 async def test_a_master_refuses_messages_while_no_controller_confirms_it(
     controller: OwnController, tmp_path: Path
 ) -> None:
