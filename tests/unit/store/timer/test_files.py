@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from orbitmq.broker.deferred import delivery_loop
-from orbitmq.broker.timer import service as timer
+from orbitmq.broker.timer import enqueue
 from orbitmq.store import LocalDisk, MessageStore, StoreDamagedError, from_settings
 from orbitmq.store.errors import DiskFaultError, FlushFailedError
 from orbitmq.store.timer.checkpoint import TimerCheckpoint
@@ -76,7 +76,7 @@ def test_log_and_wheel_are_the_same_bytes_as_apaches(tmp_path: Path, monkeypatch
     clock = ManualClock(WRITTEN[0][1])
     config, _ = from_settings(golden.config("basic"), store_path_root_dir=root)
     config.timer_stop_dequeue = True
-    monkeypatch.setattr(timer, "SLICE_RECORDS", 1)
+    monkeypatch.setattr(enqueue, "SLICE_RECORDS", 1)
     monkeypatch.setattr(delivery_loop, "SLICE_RECORDS", 1)
     with MessageStore.open(config, clock=clock) as store:
         timers = Timers(store)
