@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from orbitmq.protocol.command.fields import FieldValue
     from orbitmq.remoting import ServerTls
     from orbitmq.store import Clock
+    from orbitmq.store.replication.epochs import Epochs
 
 log = logging.getLogger("orbitmq.broker")
 
@@ -164,6 +165,16 @@ class ControlledBroker:
     def term(self) -> Term:
         """The role in which this broker works."""
         return self._opened
+
+    @property
+    def lease_is_valid(self) -> bool:
+        """True while this broker, as the master, may acknowledge messages."""
+        return self._lease.is_valid
+
+    @property
+    def epochs(self) -> Epochs:
+        """Who wrote which part of the log."""
+        return self._epochs.epochs
 
     def _log_end(self) -> int:
         return 0 if self.broker is None else self.broker.store.log.end

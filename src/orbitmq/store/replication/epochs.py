@@ -187,26 +187,35 @@ class EpochFile:
         self.epochs.cut(log_end + 1)
 
     def append(self, epoch: int, start: int) -> None:
-        """Add an epoch and make it durable. Raises DiskFaultError, EpochError."""
-        if self.epochs.append(epoch, start):
-            self.store()
+        """Add an epoch and make it durable. Raises DiskFaultError, EpochError: the epoch is not known then."""
+        changed = Epochs(self.epochs)
+        if changed.append(epoch, start):
+            self._replace(changed)
 
     def cut(self, end: int) -> None:
         """Drop the epochs behind the end of a log that was cut off there, and make that durable."""
-        if self.epochs.cut(end):
-            self.store()
+        changed = Epochs(self.epochs)
+        if changed.cut(end):
+            self._replace(changed)
 
     def forget(self, start: int) -> None:
         """Drop the epochs whose part of the log was removed. Raises DiskFaultError."""
-        if self.epochs.forget(start):
-            self.store()
+        changed = Epochs(self.epochs)
+        if changed.forget(start):
+            self._replace(changed)
 
-    def store(self) -> None:
+    def _replace(self, epochs: Epochs) -> None:
+        """Take over other epochs, once they are on the disk: bytes of an epoch that is not there cannot be told
+        from those of another one."""
+        self._write(epochs)
+        self.epochs = epochs
+
+    def _write(self, epochs: Epochs) -> None:
         """Write the file: at any moment it, or its previous version, is whole on the disk."""
         disk, path = self._disk, self.path
         directory = os.path.dirname(path) or "."
         try:
-            disk.write(path + ".new", encode(list(self.epochs)))
+            disk.write(path + ".new", encode(list(epochs)))
             disk.sync(path + ".new")
             if disk.stat(path) is not None:
                 disk.rename(path, path + ".bak")

@@ -11,12 +11,16 @@ from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.remoting import RemotingClient, RemotingError
 from orbitmq.testing.simulation.event_loop import SimulatedLoop
+from orbitmq.testing.simulation.fault_kinds import BROKER_KINDS
 from orbitmq.testing.simulation.history import History, Kind
 from orbitmq.testing.simulation.machines import BrokerMachine, NameServerMachine
 from orbitmq.testing.simulation.network import Network
 from orbitmq.testing.simulation.workload import QUEUES, PopMember, PushMember, Sender, World
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from orbitmq.testing.simulation.fault_kinds import FaultKind
     from orbitmq.testing.simulation.machines import Machine
     from orbitmq.testing.simulation.workload import Application
 
@@ -57,19 +61,14 @@ class SimulatedCluster:
             NameServerMachine(self.loop, f"name-server-{number}", f"10.0.0.{number + 1}", self._rng())
             for number in range(2)
         ]
-        brokers = self.random.choice([1, 2, 2])
         settings = {
             **SETTINGS,
             "namesrvAddr": ";".join(one.address for one in self.name_servers),
         }
-        self.brokers = [
-            BrokerMachine(self.loop, f"broker-{number}", f"10.0.1.{number + 1}", self._rng(), settings)
-            for number in range(brokers)
-        ]
-        self.slaves: list[BrokerMachine] = []
         self.slaves_act = False
-        if self.random.random() < SHARE_WITH_SLAVES:
-            self._add_slaves(settings, seed)
+        self._masters: list[BrokerMachine] = []
+        self._slaves: list[BrokerMachine] = []
+        self._add_brokers(settings, seed)
         self.world = World(self.loop, settings["namesrvAddr"], self.history)
         self.clients: list[Application] = []
         for number, kind in enumerate(Kind):
@@ -82,6 +81,15 @@ class SimulatedCluster:
     def _rng(self) -> random.Random:
         return random.Random(self.random.getrandbits(64))
 
+    def _add_brokers(self, settings: dict[str, str], seed: int) -> None:
+        brokers = self.random.choice([1, 2, 2])
+        self._masters = [
+            BrokerMachine(self.loop, f"broker-{number}", f"10.0.1.{number + 1}", self._rng(), settings)
+            for number in range(brokers)
+        ]
+        if self.random.random() < SHARE_WITH_SLAVES:
+            self._add_slaves(settings, seed)
+
     def _add_slaves(self, settings: dict[str, str], seed: int) -> None:
         """Give every broker a slave, and let its answers wait for it. Some slaves act for their masters."""
         replicated = dict(REPLICATED)
@@ -93,9 +101,28 @@ class SimulatedCluster:
             master.change({"brokerRole": "SYNC_MASTER", **replicated})
             slave = {"brokerName": master.name, "brokerRole": "SLAVE", "brokerId": "1", **replicated}
             host = f"10.0.1.{number + 101}"
-            self.slaves.append(
+            self._slaves.append(
                 BrokerMachine(self.loop, f"{master.name}-slave", host, self._rng(), {**settings, **slave})
             )
+
+    @property
+    def brokers(self) -> list[BrokerMachine]:
+        """The masters."""
+        return self._masters
+
+    @property
+    def slaves(self) -> list[BrokerMachine]:
+        return self._slaves
+
+    @property
+    def pairs(self) -> list[tuple[BrokerMachine, BrokerMachine]]:
+        """Every slave, behind its master."""
+        return list(zip(self.brokers, self.slaves, strict=True)) if self.slaves else []
+
+    @property
+    def fault_kinds(self) -> Sequence[FaultKind]:
+        """Kinds of faults that can strike this cluster."""
+        return BROKER_KINDS
 
     @property
     def machines(self) -> list[Machine]:
@@ -157,6 +184,24 @@ class SimulatedCluster:
                     raise RemotingError(f"{kind} was not created: {answer.remark}")
         finally:
             await client.close()
+
+    def unsettled(self) -> list[str]:
+        """What is not yet as it has to be when nothing fails any more."""
+        found = []
+        for master, slave in self.pairs:
+            ends = slave.broker.store.log.end, master.broker.store.log.end
+            if ends[0] != ends[1]:
+                found.append(f"the log of {slave.name} ends at {ends[0]}, the master's at {ends[1]}")
+        return found
+
+    def findings(self) -> Iterator[str]:
+        """Violations of what only this kind of cluster promises, when it has settled."""
+        yield from ()
+
+    async def stop(self) -> None:
+        """Stop all servers in an orderly way. Masters first: what they still write is copied."""
+        for machine in (*self.brokers, *self.slaves, *self.name_servers):
+            await machine.stop()
 
     async def recover(self) -> None:
         """End all faults: links heal, machines and applications run."""

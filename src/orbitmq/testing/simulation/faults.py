@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import enum
 import errno
 import json
 import logging
 from typing import TYPE_CHECKING
+
+from orbitmq.testing.simulation.failover import FailoverCluster
+from orbitmq.testing.simulation.failover_faults import failover_fault
+from orbitmq.testing.simulation.fault_kinds import BROKER_KINDS, FAILOVER_KINDS, Fault, FaultKind
 
 if TYPE_CHECKING:
     import random
@@ -21,40 +24,6 @@ log = logging.getLogger("orbitmq.simulation")
 MAX_FAULTS = 14
 
 
-class FaultKind(enum.StrEnum):
-    """Kinds of faults."""
-
-    KILL_BROKER = "kill-broker"
-    POWER_CUT = "power-cut"
-    PAUSE_BROKER = "pause-broker"
-    STOP_BROKER = "stop-broker"
-    KILL_NAME_SERVER = "kill-name-server"
-    KILL_CLIENT = "kill-client"
-    PAUSE_CLIENT = "pause-client"
-    CUT_LINK = "cut-link"
-    CUT_ONE_WAY = "cut-one-way"
-    RESET = "reset"
-    SLOW_DISK = "slow-disk"
-    FAIL_SYNC = "fail-sync"
-    DISK_FULL = "disk-full"
-    CLOCK_JUMP = "clock-jump"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault. ``which`` and ``other`` choose machines, by their number among those that it can strike."""
-
-    at: float
-    kind: FaultKind
-    which: int = 0
-    other: int = 0
-    seconds: float = 0.0
-    seed: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.at:.3f} s {self.kind} {self.which}/{self.other} for {self.seconds:.1f} s"
-
-
 def to_json(faults: Sequence[Fault]) -> str:
     return json.dumps([dataclasses.asdict(fault) for fault in faults])
 
@@ -63,9 +32,11 @@ def from_json(text: str) -> list[Fault]:
     return [Fault(**{**entry, "kind": FaultKind(entry["kind"])}) for entry in json.loads(text)]
 
 
-def random_faults(rng: random.Random, duration: float) -> list[Fault]:
+def random_faults(
+    rng: random.Random, duration: float, among: Sequence[FaultKind] = BROKER_KINDS
+) -> list[Fault]:
     """Faults in the first ``duration`` seconds. Some runs have none of some kinds: rare orders need quiet ones."""
-    kinds = [kind for kind in FaultKind if rng.random() < 0.6] or [FaultKind.KILL_BROKER]
+    kinds = [kind for kind in among if rng.random() < 0.6] or [FaultKind.KILL_BROKER]
     return sorted(
         (
             Fault(
@@ -96,6 +67,9 @@ async def inject(cluster: SimulatedCluster, fault: Fault) -> None:
             machine.kill()
             await asyncio.sleep(fault.seconds)
             await cluster.bring_up(machine)
+    elif kind in FAILOVER_KINDS:
+        assert isinstance(cluster, FailoverCluster), kind
+        await failover_fault(cluster, fault)
     else:
         await _broker_fault(cluster, fault)
 

@@ -46,6 +46,8 @@ class Sent:
     outcome: Outcome = Outcome.UNKNOWN
     places: list[tuple[MessageQueue, int]] = dataclasses.field(default_factory=list)
     """Where brokers say that they have stored it: more than one after a retry."""
+    ids: list[str] = dataclasses.field(default_factory=list)
+    """The broker's ids of these: its address and the position in its log."""
     due: float = 0.0
     """Not before this virtual time."""
     acknowledged_at: float = 0.0

@@ -11,7 +11,7 @@ from orbitmq.testing.simulation.history import Kind, name_in
 from orbitmq.testing.simulation.workload import POP_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from orbitmq.testing.simulation.cluster import SimulatedCluster
     from orbitmq.testing.simulation.history import History
@@ -33,7 +33,7 @@ def unconsumed(history: History) -> dict[str, list[str]]:
 
 
 def check_stored(cluster: SimulatedCluster) -> Iterator[str]:
-    """Every acknowledged message is where its broker said, and the offsets of a queue have no gap."""
+    """Every acknowledged message is where its broker said, every consumed one is stored, offsets have no gap."""
     stored: dict[tuple[str, str, int, int], str | None] = {}
     for machine in cluster.brokers:
         for kind in Kind:
@@ -44,7 +44,7 @@ def check_stored(cluster: SimulatedCluster) -> Iterator[str]:
                     if expected is not None and offset != expected:
                         yield f"{kind} queue {queue_id} of {machine.name}: offset {offset} follows {expected - 1}"
                     expected = offset + 1
-                    stored[machine.name, kind, queue_id, offset] = name_in(message.body)
+                    stored[machine.broker_name, kind, queue_id, offset] = name_in(message.body)
     for sent in cluster.history.sent.values():
         for queue, offset in sent.places:
             found = stored.get((queue.broker_name, queue.topic, queue.queue_id, offset))
@@ -53,6 +53,10 @@ def check_stored(cluster: SimulatedCluster) -> Iterator[str]:
                     f"{sent.name} was acknowledged at {sent.acknowledged_at:.3f} at offset {offset} of queue "
                     f"{queue.queue_id} of {queue.topic} on {queue.broker_name}, where {found or 'nothing'} is"
                 )
+    names = set(stored.values())
+    for group in cluster.history.consumed:
+        if vanished := sorted(cluster.history.names_of(group) - names):
+            yield f"{group} consumed {listed(vanished)}, which no broker has any more"
 
 
 def check_places(history: History) -> Iterator[str]:
@@ -76,19 +80,9 @@ def check_order(history: History) -> Iterator[str]:
         newest[sent.key] = max(last, sent.number)
 
 
-def uncopied(cluster: SimulatedCluster) -> list[str]:
-    """Slaves whose log does not end where the master's does."""
-    found = []
-    for master, slave in zip(cluster.brokers, cluster.slaves, strict=bool(cluster.slaves)):
-        ends = slave.broker.store.log.end, master.broker.store.log.end
-        if ends[0] != ends[1]:
-            found.append(f"the log of {slave.name} ends at {ends[0]}, the master's at {ends[1]}")
-    return found
-
-
-def check_copies(cluster: SimulatedCluster) -> Iterator[str]:
+def check_copies(pairs: Sequence[tuple[BrokerMachine, BrokerMachine]]) -> Iterator[str]:
     """A stopped slave has the bytes of its master's log."""
-    for master, slave in zip(cluster.brokers, cluster.slaves, strict=bool(cluster.slaves)):
+    for master, slave in pairs:
         directory = "/store/commitlog"
         for name in sorted({*master.disk.list(directory), *slave.disk.list(directory)}):
             path = f"{directory}/{name}"
@@ -104,7 +98,7 @@ def _without_end(machine: BrokerMachine, path: str) -> bytes:
 def check_files(cluster: SimulatedCluster) -> Iterator[str]:
     """The stores of stopped brokers are sound."""
     for machine in cluster.all_brokers:
-        store = machine.broker.settings.store
+        store = machine.settings.store
         report = verify(machine.disk, Layout(store, set()))
         if not report.is_sound:
             yield f"the store of {machine.name} is damaged: {dict(report.findings.counts)}"

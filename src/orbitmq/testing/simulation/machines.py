@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from typing import TYPE_CHECKING
 
 from orbitmq.broker import Broker, load_settings
+from orbitmq.broker.autoswitch.broker import ControlledBroker
+from orbitmq.broker.autoswitch.master import AutoSwitchMaster
 from orbitmq.broker.config.feature_defaults import FEATURES
 from orbitmq.controller import Controller, ControllerConfig
 from orbitmq.nameserver import NameServer
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.platform.memory_budget import MemoryBudget
+from orbitmq.store.errors import StoreError
 from orbitmq.testing.simulation.disk import MemoryDisk
 from orbitmq.testing.simulation.event_loop import Process, running_as
 from orbitmq.testing.simulation.switched_disk import SwitchedDisk
@@ -20,6 +24,7 @@ from orbitmq.testing.simulation.switched_disk import SwitchedDisk
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from orbitmq.broker.config.loader import BrokerSettings
     from orbitmq.testing.simulation.event_loop import SimulatedLoop
 
 EPOCH_MS = 1_700_000_000_000
@@ -132,6 +137,10 @@ class Machine:
             stopping = self._loop.create_task(self._stop())
         # It may be paused or killed meanwhile; who stops a server kills it in the end, too.
         await asyncio.wait([stopping], timeout=STOP_SECONDS)
+        if stopping.done():
+            # With a disk that fails, it ends without its last writes.
+            with contextlib.suppress(StoreError):
+                stopping.result()
         if self.process is not process:
             return
         self.process = None
@@ -148,6 +157,11 @@ class Machine:
         self._end()
         self._loop.network.power_off(self.host)
         self.disk = self.disk.power_cut(seed)
+
+    def lose_disk(self) -> None:
+        """The process ends, and the next one finds an empty disk."""
+        self._end()
+        self.disk = MemoryDisk(self._random.getrandbits(32), clock=self.clock, check_reservations=False)
 
     def _end(self) -> None:
         process, self.process = self.process, None
@@ -192,6 +206,8 @@ class ControllerMachine(Machine):
     """A controller with its event log."""
 
     server: Controller
+    scan_interval = 5000
+    """Milliseconds between two searches for groups without a master."""
 
     @property
     def address(self) -> str:
@@ -204,6 +220,7 @@ class ControllerMachine(Machine):
             controller_store_path="/controller",
             config_store_path="/controller/controller.properties",
             admin_networks=ADMIN_NETWORKS,
+            scan_inactive_master_interval=self.scan_interval,
         )
         disk, memory = SwitchedDisk(self.disk), MemoryBudget(MEMORY_BYTES)
         self.server = Controller(config, disk=disk, clock=self.clock, memory=memory)
@@ -216,12 +233,11 @@ class ControllerMachine(Machine):
 class BrokerMachine(Machine):
     """A broker."""
 
-    broker: Broker
-
     def __init__(
         self, loop: SimulatedLoop, name: str, host: str, rng: random.Random, settings: Mapping[str, str]
     ) -> None:
         super().__init__(loop, name, host, rng)
+        self._broker: Broker | None = None
         self._texts = {
             **SETTINGS,
             "brokerName": name,
@@ -242,18 +258,80 @@ class BrokerMachine(Machine):
     def address(self) -> str:
         return f"{self.host}:{BROKER_PORT}"
 
-    async def _serve(self) -> None:
-        disk = SwitchedDisk(self.disk)
+    @property
+    def broker_name(self) -> str:
+        """The name that clients see."""
+        return self._texts["brokerName"]
+
+    @property
+    def broker(self) -> Broker:
+        """The broker of the last start."""
+        assert self._broker is not None, f"{self.name} has not started"
+        return self._broker
+
+    @property
+    def settings(self) -> BrokerSettings:
+        return self.broker.settings
+
+    def _load(self, disk: SwitchedDisk) -> BrokerSettings:
         settings, unknown = load_settings(disk, None, self._texts)
         assert not unknown, unknown
-        self.broker = Broker(
-            settings,
+        return settings
+
+    async def _serve(self) -> None:
+        disk = SwitchedDisk(self.disk)
+        self._broker = Broker(
+            self._load(disk),
             disk=disk,
             clock=self.clock,
             memory=MemoryBudget(MEMORY_BYTES),
             random_source=random.Random(self._random.getrandbits(32)),
         )
-        await self.broker.start()
+        await self._broker.start()
 
     async def _stop(self) -> None:
         await self.broker.stop()
+
+
+class ReplicaMachine(BrokerMachine):
+    """A broker whose role a controller decides. Its lease runs while its process is paused."""
+
+    replica: ControlledBroker
+
+    @property
+    def is_open(self) -> bool:
+        """True while its process runs, or is paused, and has its store open."""
+        return self.is_up and hasattr(self, "replica") and self.replica.broker is not None
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that was opened for the present role."""
+        assert self.replica.broker is not None, f"{self.name} changes its role"
+        return self.replica.broker
+
+    @property
+    def settings(self) -> BrokerSettings:
+        return self.replica.settings
+
+    @property
+    def master(self) -> AutoSwitchMaster | None:
+        """The HA listener, while it believes to be the master."""
+        if not self.is_open or not self.replica.term.is_master:
+            return None
+        replication = self.broker.replication
+        return replication if isinstance(replication, AutoSwitchMaster) else None
+
+    async def _serve(self) -> None:
+        disk = SwitchedDisk(self.disk)
+        self.replica = ControlledBroker(
+            self._load(disk),
+            disk=disk,
+            clock=self.clock,
+            memory=MemoryBudget(MEMORY_BYTES),
+            random_source=random.Random(self._random.getrandbits(32)),
+            lease_clock=self._loop.time,
+        )
+        await self.replica.start()
+
+    async def _stop(self) -> None:
+        await self.replica.stop()

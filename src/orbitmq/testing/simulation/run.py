@@ -14,11 +14,13 @@ from unittest import mock
 
 from orbitmq.client.instance.instance import forget_closed_loops
 from orbitmq.testing.simulation import invariants
-from orbitmq.testing.simulation.cluster import SimulatedCluster
+from orbitmq.testing.simulation.failover import cluster_of
 from orbitmq.testing.simulation.faults import Fault, inject, random_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from orbitmq.testing.simulation.cluster import SimulatedCluster
 
 log = logging.getLogger("orbitmq.simulation")
 
@@ -60,9 +62,9 @@ class Report:
 def run(seed: int, faults: Sequence[Fault] | None = None, *, log_to: Callable[[str], None] | None = None) -> Report:
     """One run. ``faults`` replace those of the seed. ``log_to`` gets the log with virtual times."""
     begun = time.perf_counter()
-    cluster = SimulatedCluster(seed)
+    cluster = cluster_of(seed)
     rng = random.Random(cluster.random.getrandbits(64))
-    chosen = random_faults(rng, FAULT_SECONDS) if faults is None else list(faults)
+    chosen = random_faults(rng, FAULT_SECONDS, cluster.fault_kinds) if faults is None else list(faults)
     loop = cluster.loop
     loop.set_exception_handler(lambda _, context: _report_exception(cluster, context))
     with _logging(loop.time, log_to), _no_collection(), contextlib.ExitStack() as patches:
@@ -114,25 +116,25 @@ async def _play(cluster: SimulatedCluster, faults: Sequence[Fault]) -> None:
         *invariants.check_stored(cluster),
         *invariants.check_places(history),
         *invariants.check_order(history),
+        *cluster.findings(),
     ]
+    pairs = cluster.pairs
     for client in cluster.clients:
         client.kill()
     await asyncio.sleep(1)
-    # Masters first: what they still write is copied.
-    for machine in (*cluster.brokers, *cluster.slaves, *cluster.name_servers):
-        await machine.stop()
-    history.violations += [*invariants.check_copies(cluster), *invariants.check_files(cluster)]
+    await cluster.stop()
+    history.violations += [*invariants.check_copies(pairs), *invariants.check_files(cluster)]
 
 
 async def _converge(cluster: SimulatedCluster) -> None:
     deadline = cluster.loop.time() + CONVERGENCE_SECONDS
-    while (missing := invariants.unconsumed(cluster.history)) or invariants.uncopied(cluster):
+    while (missing := invariants.unconsumed(cluster.history)) or cluster.unsettled():
         if cluster.loop.time() >= deadline:
             cluster.history.violations += [
                 f"{group} has not consumed {invariants.listed(names)} within {CONVERGENCE_SECONDS:.0f} s"
                 for group, names in missing.items()
             ]
-            cluster.history.violations += invariants.uncopied(cluster)
+            cluster.history.violations += cluster.unsettled()
             return
         await asyncio.sleep(1)
     # What was rolled back, or comes twice, would come now.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq import aio
 from orbitmq.client.errors import OrbitMQError
-from orbitmq.client.message import Message
+from orbitmq.client.message import Message, SendStatus
 from orbitmq.client.transaction.transaction import TransactionState
 from orbitmq.remoting import RemotingError
 from orbitmq.testing.simulation.event_loop import Process, running_as
@@ -52,6 +52,8 @@ class World:
     sending: bool = True
     """Senders go on. Without it they end after the message in hand."""
     faulty_handlers: bool = True
+    needs_all_copies: bool = False
+    """A message that was not copied in time counts as sent, and not as acknowledged."""
 
 
 class Application:
@@ -223,11 +225,14 @@ class Sender(Application):
             receipts = await send()
         except FAILURES:
             return
+        if self.world.needs_all_copies and any(one.status is not SendStatus.SEND_OK for one in receipts):
+            return
         for number, sent in enumerate(batch):
             sent.outcome = Outcome.ACKNOWLEDGED
             sent.acknowledged_at = self.world.loop.time()
             if len(receipts) == len(batch) and self.kind is not Kind.DELAYED:
                 sent.places.append((receipts[number].queue, receipts[number].queue_offset))
+                sent.ids += receipts[number].offset_message_id.split(",")
 
 
 class PushMember(Application):
