@@ -6,16 +6,26 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from orbitmq.broker.autoswitch import slave as autoswitch_slave
+from orbitmq.broker.autoswitch.lease import Lease
+from orbitmq.broker.autoswitch.master import AutoSwitchMaster
 from orbitmq.broker.pop.revive import ReviveService
 from orbitmq.broker.transaction.half_state import COMMITTED
 from orbitmq.broker.transaction.processor import Transactions
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.send_back import SendBack
+from orbitmq.controller.machine import election
+from orbitmq.controller.storage.event_log import EventLog
 from orbitmq.store.background.service import StoreService
+from orbitmq.store.replication.slave_acks import EVERYTHING
+from orbitmq.store.replication.sync_state import SyncState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
+
+    from orbitmq.controller.machine.election import Replicas
+    from orbitmq.controller.machine.group import BrokerGroup
 
     Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -56,10 +66,68 @@ def lose_retries() -> AbstractContextManager[Any]:
     return mock.patch.object(SendBack, "send_back", send_back)
 
 
-PLANTED = [
-    acknowledge_before_the_flush,
-    commit_offsets_of_messages_in_hand,
-    forget_what_was_not_acknowledged,
-    deliver_what_was_rolled_back,
-    lose_retries,
-]
+# Of failover
+
+
+def shrink_before_the_controller_agrees() -> AbstractContextManager[Any]:
+    """The set that is requested counts at once, as in Apache 5.5.0."""
+
+    def request(self: SyncState, members: Iterable[int]) -> None:
+        self.members = frozenset(members) | {self.own_id}
+
+    return mock.patch.object(SyncState, "request", request)
+
+
+def acknowledge_alone() -> AbstractContextManager[Any]:
+    """A master without connected slaves waits for nobody."""
+    wait = SyncState._all
+
+    def all_of(self: SyncState, acks: Mapping[int, int]) -> int:
+        return wait(self, acks) if acks else EVERYTHING
+
+    return mock.patch.object(SyncState, "_all", all_of)
+
+
+def skip_the_truncation() -> AbstractContextManager[Any]:
+    """A slave goes on behind its own end, whatever it has that the master has not."""
+
+    def compare(self: autoswitch_slave.AutoSwitchSlave, _: object) -> None:
+        """Nothing is compared."""
+
+    return mock.patch.object(autoswitch_slave.AutoSwitchSlave, "compare", compare)
+
+
+def ignore_the_lease() -> AbstractContextManager[Any]:
+    """A master that no controller confirms goes on."""
+    return mock.patch.object(Lease, "is_valid", new=True)
+
+
+def read_what_is_not_confirmed() -> AbstractContextManager[Any]:
+    """Consumers get records that no slave has."""
+    advance = AutoSwitchMaster._advance
+
+    def to_the_end(self: AutoSwitchMaster) -> None:
+        advance(self)
+        self.store.readable_to = None
+        self._dispatch()
+
+    return mock.patch.object(AutoSwitchMaster, "_advance", to_the_end)
+
+
+def elect_whoever_is_alive() -> AbstractContextManager[Any]:
+    """The controller elects replicas that are not in sync."""
+
+    def candidates(group: BrokerGroup, replicas: Replicas, *, unclean: bool) -> tuple[int, ...]:
+        del unclean
+        return tuple(one for one in sorted(group.replicas) if replicas.report(one) is not None)
+
+    return mock.patch.object(election, "candidates", candidates)
+
+
+def forget_elections() -> AbstractContextManager[Any]:
+    """The controller answers before its event is on the disk."""
+
+    def write_frame(self: EventLog, frame: bytes) -> None:
+        self._disk.pwrite(self._path, self._size, frame)
+
+    return mock.patch.object(EventLog, "_write_frame", write_frame)

@@ -43,8 +43,8 @@ async def failover_fault(cluster: FailoverCluster, fault: Fault) -> None:
         case FaultKind.ISOLATE_MASTER:
             chance = random.Random(fault.seed)
             outside = [machine.host for machine in (controller, *cluster.slaves)]
-            beside = [*cluster.name_servers, *cluster.clients]
-            outside += [one.host for one in beside if chance.random() >= SHARE_BESIDE]
+            beside = [*(one.host for one in cluster.name_servers), *(one.host for one in cluster.clients)]
+            outside += [host for host in beside if chance.random() >= SHARE_BESIDE]
             inside = [host for host in cluster.hosts if host not in outside]
             links = [(host, other) for host in inside for other in outside]
             await _cut(cluster, links, fault, is_both_ways=True)

@@ -32,9 +32,7 @@ def from_json(text: str) -> list[Fault]:
     return [Fault(**{**entry, "kind": FaultKind(entry["kind"])}) for entry in json.loads(text)]
 
 
-def random_faults(
-    rng: random.Random, duration: float, among: Sequence[FaultKind] = BROKER_KINDS
-) -> list[Fault]:
+def random_faults(rng: random.Random, duration: float, among: Sequence[FaultKind] = BROKER_KINDS) -> list[Fault]:
     """Faults in the first ``duration`` seconds. Some runs have none of some kinds: rare orders need quiet ones."""
     kinds = [kind for kind in among if rng.random() < 0.6] or [FaultKind.KILL_BROKER]
     return sorted(

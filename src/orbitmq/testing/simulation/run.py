@@ -15,12 +15,13 @@ from unittest import mock
 from orbitmq.client.instance.instance import forget_closed_loops
 from orbitmq.testing.simulation import invariants
 from orbitmq.testing.simulation.failover import cluster_of
-from orbitmq.testing.simulation.faults import Fault, inject, random_faults
+from orbitmq.testing.simulation.faults import inject, random_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from orbitmq.testing.simulation.cluster import SimulatedCluster
+    from orbitmq.testing.simulation.fault_kinds import Fault
 
 log = logging.getLogger("orbitmq.simulation")
 
@@ -59,12 +60,20 @@ class Report:
         return not self.violations
 
 
-def run(seed: int, faults: Sequence[Fault] | None = None, *, log_to: Callable[[str], None] | None = None) -> Report:
-    """One run. ``faults`` replace those of the seed. ``log_to`` gets the log with virtual times."""
+def run(
+    seed: int,
+    faults: Sequence[Fault] | None = None,
+    *,
+    seconds: float = FAULT_SECONDS,
+    patience: float = CONVERGENCE_SECONDS,
+    log_to: Callable[[str], None] | None = None,
+) -> Report:
+    """One run. ``faults`` replace those of the seed, and the applications send for ``seconds``. Afterwards
+    everything is consumed within ``patience``. ``log_to`` gets the log with virtual times."""
     begun = time.perf_counter()
     cluster = cluster_of(seed)
     rng = random.Random(cluster.random.getrandbits(64))
-    chosen = random_faults(rng, FAULT_SECONDS, cluster.fault_kinds) if faults is None else list(faults)
+    chosen = random_faults(rng, seconds, cluster.fault_kinds) if faults is None else list(faults)
     loop = cluster.loop
     loop.set_exception_handler(lambda _, context: _report_exception(cluster, context))
     with _logging(loop.time, log_to), _no_collection(), contextlib.ExitStack() as patches:
@@ -74,7 +83,7 @@ def run(seed: int, faults: Sequence[Fault] | None = None, *, log_to: Callable[[s
 
         asyncio.set_event_loop(loop)
         try:
-            loop.run_until_complete(_play(cluster, chosen))
+            loop.run_until_complete(_play(cluster, chosen, seconds, patience))
         finally:
             asyncio.set_event_loop(None)
             loop.close()
@@ -94,7 +103,7 @@ def run(seed: int, faults: Sequence[Fault] | None = None, *, log_to: Callable[[s
     )
 
 
-async def _play(cluster: SimulatedCluster, faults: Sequence[Fault]) -> None:
+async def _play(cluster: SimulatedCluster, faults: Sequence[Fault], seconds: float, patience: float) -> None:
     history, loop = cluster.history, cluster.loop
     await cluster.start()
     under_way: set[asyncio.Task[None]] = set()
@@ -102,7 +111,7 @@ async def _play(cluster: SimulatedCluster, faults: Sequence[Fault]) -> None:
         await asyncio.sleep(max(fault.at - loop.time(), 0))
         task = loop.create_task(inject(cluster, fault))
         under_way.add(task)
-    await asyncio.sleep(max(FAULT_SECONDS - loop.time(), 0))
+    await asyncio.sleep(max(seconds - loop.time(), 0))
     if under_way:
         ended, left = await asyncio.wait(under_way, timeout=FAULT_SECONDS)
         history.violations += [f"a fault did not end: {task}" for task in left]
@@ -111,7 +120,7 @@ async def _play(cluster: SimulatedCluster, faults: Sequence[Fault]) -> None:
                 history.violations.append(f"a fault failed: {error!r}")
     await cluster.recover()
     cluster.world.sending = cluster.world.faulty_handlers = False
-    await _converge(cluster)
+    await _converge(cluster, patience)
     history.violations += [
         *invariants.check_stored(cluster),
         *invariants.check_places(history),
@@ -126,12 +135,12 @@ async def _play(cluster: SimulatedCluster, faults: Sequence[Fault]) -> None:
     history.violations += [*invariants.check_copies(pairs), *invariants.check_files(cluster)]
 
 
-async def _converge(cluster: SimulatedCluster) -> None:
-    deadline = cluster.loop.time() + CONVERGENCE_SECONDS
+async def _converge(cluster: SimulatedCluster, patience: float) -> None:
+    deadline = cluster.loop.time() + patience
     while (missing := invariants.unconsumed(cluster.history)) or cluster.unsettled():
         if cluster.loop.time() >= deadline:
             cluster.history.violations += [
-                f"{group} has not consumed {invariants.listed(names)} within {CONVERGENCE_SECONDS:.0f} s"
+                f"{group} has not consumed {invariants.listed(names)} within {patience:.0f} s"
                 for group, names in missing.items()
             ]
             cluster.history.violations += cluster.unsettled()
