@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.testing.simulation.failover import SHARE, FailoverCluster, cluster_of
-from orbitmq.testing.simulation.fault_kinds import Fault, FaultKind
+from orbitmq.testing.simulation.faults.kinds import Fault, FaultKind
 from orbitmq.testing.simulation.run import run
 from simulation import planted
 

@@ -13,8 +13,8 @@ import sys
 import pytest
 
 from orbitmq.testing.simulation.cluster import SimulatedCluster
-from orbitmq.testing.simulation.fault_kinds import Fault, FaultKind
-from orbitmq.testing.simulation.faults import from_json, random_faults, to_json
+from orbitmq.testing.simulation.faults.injection import from_json, random_faults, to_json
+from orbitmq.testing.simulation.faults.kinds import Fault, FaultKind
 from orbitmq.testing.simulation.run import run, shrink
 from simulation import planted
 

@@ -15,7 +15,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from orbitmq.testing.simulation.faults import from_json, to_json
+from orbitmq.testing.simulation.faults.injection import from_json, to_json
 from orbitmq.testing.simulation.run import Report, run, shrink
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.remoting import RemotingClient, RemotingError
 from orbitmq.testing.simulation.event_loop import SimulatedLoop
-from orbitmq.testing.simulation.fault_kinds import BROKER_KINDS
+from orbitmq.testing.simulation.faults.kinds import BROKER_KINDS
 from orbitmq.testing.simulation.history import History, Kind
 from orbitmq.testing.simulation.machines import BrokerMachine, NameServerMachine
 from orbitmq.testing.simulation.network import Network
@@ -20,7 +20,7 @@ from orbitmq.testing.simulation.workload import QUEUES, PopMember, PushMember, S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from orbitmq.testing.simulation.fault_kinds import FaultKind
+    from orbitmq.testing.simulation.faults.kinds import FaultKind
     from orbitmq.testing.simulation.machines import Machine
     from orbitmq.testing.simulation.workload import Application
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.protocol.message.message_id import decode_offset_id
 from orbitmq.testing.simulation.cluster import SimulatedCluster
-from orbitmq.testing.simulation.fault_kinds import BROKER_KINDS, FAILOVER_KINDS
+from orbitmq.testing.simulation.faults.kinds import BROKER_KINDS, FAILOVER_KINDS
 from orbitmq.testing.simulation.history import Kind, Outcome
 from orbitmq.testing.simulation.machines import ControllerMachine, ReplicaMachine
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from orbitmq.store.replication.epochs import Epochs
-    from orbitmq.testing.simulation.fault_kinds import FaultKind
+    from orbitmq.testing.simulation.faults.kinds import FaultKind
     from orbitmq.testing.simulation.machines import BrokerMachine, Machine
 
 SHARE = 3

@@ -15,13 +15,13 @@ from unittest import mock
 from orbitmq.client.instance.instance import forget_closed_loops
 from orbitmq.testing.simulation import invariants
 from orbitmq.testing.simulation.failover import cluster_of
-from orbitmq.testing.simulation.faults import inject, random_faults
+from orbitmq.testing.simulation.faults.injection import inject, random_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from orbitmq.testing.simulation.cluster import SimulatedCluster
-    from orbitmq.testing.simulation.fault_kinds import Fault
+    from orbitmq.testing.simulation.faults.kinds import Fault
 
 log = logging.getLogger("orbitmq.simulation")
 

@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from orbitmq.testing.simulation.failover import FailoverCluster
-from orbitmq.testing.simulation.failover_faults import failover_fault
-from orbitmq.testing.simulation.fault_kinds import BROKER_KINDS, FAILOVER_KINDS, Fault, FaultKind
+from orbitmq.testing.simulation.faults.failover import failover_fault
+from orbitmq.testing.simulation.faults.kinds import BROKER_KINDS, FAILOVER_KINDS, Fault, FaultKind
 
 if TYPE_CHECKING:
     import random

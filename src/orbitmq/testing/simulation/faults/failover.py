@@ -6,11 +6,11 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from orbitmq.testing.simulation.fault_kinds import FaultKind
+from orbitmq.testing.simulation.faults.kinds import FaultKind
 
 if TYPE_CHECKING:
     from orbitmq.testing.simulation.failover import FailoverCluster
-    from orbitmq.testing.simulation.fault_kinds import Fault
+    from orbitmq.testing.simulation.faults.kinds import Fault
     from orbitmq.testing.simulation.machines import Machine
 
 SHARE_BESIDE = 0.5

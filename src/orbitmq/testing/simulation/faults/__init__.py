@@ -1,0 +1,1 @@
+"""Faults of simulated runs: their kinds, and what lets them happen."""
