@@ -1,6 +1,6 @@
 # Commands for developers. `make run` and `make test` set up everything they need by themselves.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-python-path test-lowest setup lock lint format docs wheels bench spark spark-soak conformance soak kill9 kill9-ha failover simulate fuzz fuzz-guided clean
+.PHONY: help run test test-python-path test-lowest setup lock lint format docs wheels bench spark spark-soak conformance soak kill9 kill9-ha failover kill9-failover simulate fuzz fuzz-guided clean
 SHELL := bash
 BIN := .venv/bin
 # Fast rings run first, so that a mistake shows in seconds.
@@ -77,7 +77,10 @@ kill9: setup ## brokers killed under load and in recovery, with every kind of me
 kill9-ha: setup ## master and slave killed under load, then compared; KILLS=200 for more
 	@ORBITMQ_HA_KILLS=$(or $(KILLS),50) $(BIN)/pytest -q $(PYTEST_ARGS) tests/faults/ha/test_kill_either.py
 
-failover: setup ## masters killed and stopped under load, replaced by a controller; ROUNDS=100 for more
+failover: setup ## masters killed and stopped under load, and how long sends fail; KILLS=200 for more
+	@PYTHONPATH=tests $(BIN)/python -m faults.ha.failover_run $(or $(KILLS),20)
+
+kill9-failover: setup ## masters killed and stopped with short timings, also without a controller; ROUNDS=100 for more
 	@ORBITMQ_FAILOVERS=$(or $(ROUNDS),20) $(BIN)/pytest -q $(PYTEST_ARGS) tests/faults/ha/test_failover.py
 
 # Whole clusters in virtual time: the same SEED is the same run. A failing seed prints the command that repeats it.

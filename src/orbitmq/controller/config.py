@@ -85,7 +85,7 @@ class ControllerConfig(AuthSettings):
     elect_master_max_retry_count: int = 3
     enable_elect_unclean_master: bool = False
     notify_broker_role_changed: bool = True
-    scan_not_active_broker_interval: Int64 = 1000
+    scan_not_active_broker_interval: Int64 = 500
     """RocketMQ: 5000. A scan takes microseconds, and its interval adds to the time without a master."""
     scan_inactive_master_interval: Int64 = 5000
 

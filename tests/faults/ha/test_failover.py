@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from peers.frames import ask
-from peers.ports import free_port
 from support.broker.failover_group import FailoverGroup, Member, send_command
-from support.cli.server_process import ServerProcess, orbitmq
+from support.broker.own_controller import QUICK, OwnController
 from support.remoting_harness import HOST, eventually
 
 if TYPE_CHECKING:
@@ -33,42 +32,9 @@ SERVICE_NOT_AVAILABLE = 14
 SEND_MESSAGE = 10
 
 
-class OwnController:
-    """``orbitmq controller`` as a process that is killed and started again on its state."""
-
-    def __init__(self, home: Path) -> None:
-        home.mkdir()
-        self._home = home
-        self.address = f"{HOST}:{free_port()}"
-        self._exit = contextlib.AsyncExitStack()
-        self.process: ServerProcess | None = None
-        self.more = ""
-        """Further settings."""
-
-    async def start(self) -> None:
-        conf = self._home / "controller.conf"
-        conf.write_text(
-            f"controllerDLegerGroup=g1\ncontrollerDLegerPeers=n0-{self.address}\ncontrollerDLegerSelfId=n0\n"
-            f"controllerStorePath={self._home / 'state'}\nscanNotActiveBrokerInterval=200\n"
-            f"scanInactiveMasterInterval=500\n{self.more}"
-        )
-        self.process = await self._exit.enter_async_context(orbitmq(self._home, "controller", "-c", conf))
-        await self.process.says(r"(listens)")
-
-    async def kill(self) -> None:
-        assert self.process is not None
-        await self.process.stopped(signal.SIGKILL)
-        await self.close()
-
-    async def close(self) -> None:
-        self.process = None
-        await self._exit.aclose()
-        self._exit = contextlib.AsyncExitStack()
-
-
 @pytest.fixture
 async def controller(tmp_path: Path) -> AsyncIterator[OwnController]:
-    server = OwnController(tmp_path / "controller")
+    server = OwnController(tmp_path / "controller", *QUICK)
     await server.start()
     try:
         yield server
@@ -182,7 +148,7 @@ async def test_brokers_prove_themselves_to_each_new_master(controller: OwnContro
     settings = ("authenticationEnabled=true", "haAuthenticationEnabled=true", inner)
     await controller.kill()
     # It signs what it tells the brokers.
-    controller.more = f"{inner}\n"
+    controller.settings = (*controller.settings, inner)
     await controller.start()
     async with FailoverGroup(tmp_path, controller.address, 2, *TIMES, *settings) as group:
         old = group.master()

@@ -26,7 +26,7 @@ from support.cli.server_process import SMALL_FILES, ServerProcess, orbitmq
 from support.remoting_harness import HOST, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
 TOPIC = "orders"
@@ -42,10 +42,13 @@ class Ledger:
         self.twice: list[tuple[str, int, int]] = []
         """Queue offsets that two messages were acknowledged at: two masters, of which one loses its message."""
         self.bodies = (b"%d" % number for number in itertools.count())
+        self.on_acknowledged: Callable[[str, str], None] = lambda client, message_id: None
+        """Told the client and the broker's id of each message."""
 
-    def acknowledged(self, place: tuple[str, int, int], body: bytes) -> None:
+    def acknowledged(self, place: tuple[str, int, int], body: bytes, client: str, message_id: str) -> None:
         if self.placed.setdefault(place, body) != body:
             self.twice.append(place)
+        self.on_acknowledged(client, message_id)
 
 
 class Member:
@@ -105,6 +108,8 @@ class FailoverGroup:
         self.shared: tuple[str, ...] = ()
         """Settings of every member."""
         self.ledger = Ledger()
+        self.pause = 0.0
+        """Seconds between two sends of a sender that follows the route."""
         self._folder = folder
         self._settings = settings
         self._count = count
@@ -165,7 +170,7 @@ class FailoverGroup:
     @contextlib.asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
         """Clients that follow the route send all the time."""
-        async with Producer(self.name_server, group="p", send_msg_timeout=3000) as producer:
+        async with Producer(self.name_server, group="p", send_msg_timeout=3) as producer:
             tasks = [asyncio.create_task(self._send(producer)) for _ in range(SENDERS)]
             try:
                 yield
@@ -184,9 +189,11 @@ class FailoverGroup:
                 await asyncio.sleep(0.02)
                 continue
             if sent.status is SendStatus.SEND_OK:
-                self.ledger.acknowledged((TOPIC, sent.queue.queue_id, sent.queue_offset), body)
+                place = TOPIC, sent.queue.queue_id, sent.queue_offset
+                self.ledger.acknowledged(place, body, "python", sent.offset_message_id)
             else:
                 self.ledger.refused += 1
+            await asyncio.sleep(self.pause)
 
     @contextlib.asynccontextmanager
     async def pinned_to(self, member: Member) -> AsyncIterator[None]:
@@ -212,7 +219,7 @@ class FailoverGroup:
                 continue
             if answer.code == ResponseCode.SUCCESS:
                 place = TOPIC, int(answer.ext_fields["queueId"]), int(answer.ext_fields["queueOffset"])
-                self.ledger.acknowledged(place, body)
+                self.ledger.acknowledged(place, body, "pinned", answer.ext_fields["msgId"])
             else:
                 self.ledger.refused += 1
                 await asyncio.sleep(0.005)

@@ -38,6 +38,9 @@ START_SECONDS = 15.0
 """Time for the first elections before the banner is printed without masters."""
 
 START_LOOK_SECONDS = 0.05
+HANGS_MS = 6000
+"""Time without a heartbeat after which another master is elected; RocketMQ's default is 10 s."""
+
 PORTS_PER_BROKER = 10
 """Distance between the ports of the brokers of one machine; each uses its port and the VIP port two below."""
 
@@ -319,7 +322,11 @@ async def _serve_many(settings: "BrokerSettings", names: "NameServer", given: ar
 
 def _failover_options(controller: str, given: argparse.Namespace) -> list[str]:
     """Options of brokers that follow a controller; what --set and the settings file say goes before them."""
-    safe = {"allAckInSyncStateSet": "true", "minInSyncReplicas": "2"}
+    ours = {
+        "allAckInSyncStateSet": "true",
+        "minInSyncReplicas": "2",
+        "controllerHeartBeatTimeoutMills": str(HANGS_MS),
+    }
     chosen = {key for key, _ in given.set}
     if given.conf is not None:
         from orbitmq.platform.properties_file import read_conf  # noqa: PLC0415
@@ -327,7 +334,7 @@ def _failover_options(controller: str, given: argparse.Namespace) -> list[str]:
 
         chosen |= read_conf(LocalDisk(), str(given.conf)).keys()
     pairs = {"enableControllerMode": "true", "controllerAddr": controller}
-    pairs |= {key: value for key, value in safe.items() if key not in chosen}
+    pairs |= {key: value for key, value in ours.items() if key not in chosen}
     return [option for key, value in pairs.items() for option in ("--set", f"{key}={value}")]
 
 

@@ -15,6 +15,7 @@ from orbitmq.client.credentials import signer_of
 from orbitmq.client.errors import BrokerError, InvalidMessageError, NoNameServerError, NoRouteError, NotRunningError
 from orbitmq.client.instance import fork_guard
 from orbitmq.client.instance.broker_requests import broker_request_handlers
+from orbitmq.client.instance.master_watch import MasterWatch
 from orbitmq.client.instance.routes import MASTER, Route
 from orbitmq.client.instance.unreachable import UnreachableBrokers
 from orbitmq.client.producer.request_reply import PendingReplies
@@ -80,6 +81,7 @@ class ClientInstance:
         self._timers: list[asyncio.Task[None]] = []
         self._first_heartbeats: set[asyncio.Task[None]] = set()
         self._probes: dict[Connection, asyncio.Task[None]] = {}
+        self._masters = MasterWatch(self)
         self._is_closed = False
         self.unreachable = UnreachableBrokers(config.clock.monotonic)
         self._missed_heartbeats: set[str] = set()
@@ -110,6 +112,7 @@ class ClientInstance:
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
+        await self._masters.close()
         await self.client.close()
 
     def _start(self) -> None:
@@ -362,8 +365,11 @@ class ClientInstance:
         """Probe a connection after a response timed out: a heartbeat tells a slow broker from a dead connection.
 
         A connection can die silently, for example when a router drops it. Without the probe, all calls over it time
-        out for a quarter of an hour, until the operating system gives it up.
+        out for a quarter of an hour, until the operating system gives it up. Meanwhile another broker may become
+        the master: it is looked for until there is a response.
         """
+        if not self._is_closed:
+            self._masters.begin(connection.remote_address)
         if connection.is_closing or connection in self._probes or self._is_closed:
             return
         body = self._heartbeat().encode()
@@ -374,6 +380,7 @@ class ClientInstance:
     async def _probe(self, connection: Connection, body: bytes) -> None:
         try:
             await self._heartbeat_over(connection, connection.remote_address, body)
+            self._masters.end(connection.remote_address)
         except RemotingError as error:
             log.warning(
                 "connection: no heartbeat response from %s, reconnecting: %s", connection.remote_address, error

@@ -195,6 +195,9 @@ class AsyncSend:
         )
         if self._fixed is None:
             self._target = publish_info.choose(last_broker, sender.faults)
+        else:
+            # The same queue, whose master may be another one by now.
+            self._target = publish_info.target_of(self._fixed.queue)
         await self._connect_and_send()
 
     def _record_failure(self, *, is_reachable: bool) -> None:

@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.client")
 
+ELECTION_SECONDS = 0.3
+"""Longest pause before an attempt at the only broker of a topic."""
+
+LOOK_SECONDS = 0.05
+"""Between two look-ups of the route in it."""
+
 
 class Sender:
     """Sends messages for one producer."""
@@ -136,11 +142,20 @@ class Sender:
     async def elsewhere(
         self, publish_info: TopicPublishInfo, last_broker: str, deadline: float, attempts_left: int
     ) -> TopicPublishInfo:
-        """Publish info for the next attempt. Without another broker, wait for a refreshed route first."""
+        """Publish info for the next attempt. Without another broker, wait for a refreshed route first.
+
+        Where it names the same master, another one may be elected in a moment, or this one may take messages
+        again: wait for that, but not for long.
+        """
         refreshing = self.refresh_soon(publish_info.wire_topic)
         if not publish_info.has_other_broker(last_broker):
-            seconds = max(deadline - self.time(), 0) / (attempts_left + 1)
+            now = self.time()
+            seconds = max(deadline - now, 0) / (attempts_left + 1)
             await asyncio.wait((refreshing,), timeout=seconds)
+            until = now + min(seconds, ELECTION_SECONDS)
+            while self._routes.get(publish_info.wire_topic) is publish_info.route and self.time() < until:
+                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.wait((self.refresh_soon(publish_info.wire_topic),), timeout=until - self.time())
         return self.ready(publish_info.topic) or publish_info
 
     # Sending
