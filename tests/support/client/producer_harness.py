@@ -39,6 +39,8 @@ class PeerBroker:
         self.held: list[tuple[Connection, Header, bytes]] = []
         """Answers that wait for ``let_go``, while ``holds``."""
         self.holds = False
+        self.hangs = False
+        """Requests other than sends get no answer."""
         self.server: RemotingServer
 
     @property
@@ -57,6 +59,8 @@ class PeerBroker:
     def _other(self, _: Connection, header: Header, body: bytes, serialize_type: int) -> Answer:
         request = Command.of((serialize_type, b"", body), header)
         self.others.append(request)
+        if self.hangs:
+            return None
         fields = {"offset": "0"} if request.code == RequestCode.GET_MAX_OFFSET else {}
         return request.response(ResponseCode.SUCCESS, ext_fields=fields).encode()
 
