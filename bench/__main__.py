@@ -2,6 +2,7 @@
 ``python -m bench messages`` timers, delay levels, transactions and POP, ``python -m bench client`` clients,
 ``python -m bench spark`` Spark over topics and stores, ``python -m bench rebuild`` building queues from a log,
 ``python -m bench replicas`` masters with slaves, ``python -m bench grpc`` the gRPC port,
+``python -m bench failover`` one failover as a list of events and a plot,
 ``python -m bench suite`` all systems in all scenarios, with a report."""
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rich.console import Console
 from bench.apart import ApartError, apart
 from bench.catalog import SCENARIOS, Scenario
 from bench.client.command import client
+from bench.failover.command import failover
 from bench.figures import Settings, Size
 from bench.machine import GIB, describe_machine, free_space, load_average, source_state
 from bench.messaging.command import messages
@@ -39,6 +41,7 @@ app.command("rebuild")(rebuild)
 app.command("replicas")(replicas)
 app.command("suite")(suite)
 app.command("grpc")(grpc)
+app.command("failover")(failover)
 
 
 @app.callback(invoke_without_command=True)

@@ -140,23 +140,35 @@ class Sender:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def elsewhere(
-        self, publish_info: TopicPublishInfo, last_broker: str, deadline: float, attempts_left: int
+        self,
+        publish_info: TopicPublishInfo,
+        last_broker: str,
+        deadline: float,
+        attempts_left: int,
+        *,
+        is_refused: bool = False,
     ) -> TopicPublishInfo:
         """Publish info for the next attempt. Without another broker, wait for a refreshed route first.
 
-        Where it names the same master, another one may be elected in a moment, or this one may take messages
-        again: wait for that, but not for long.
+        Another master may be elected in a moment, or the one that refused may take messages again: wait for that,
+        but not for long.
         """
         refreshing = self.refresh_soon(publish_info.wire_topic)
         if not publish_info.has_other_broker(last_broker):
             now = self.time()
             seconds = max(deadline - now, 0) / (attempts_left + 1)
             await asyncio.wait((refreshing,), timeout=seconds)
-            until = now + min(seconds, ELECTION_SECONDS)
-            while self._routes.get(publish_info.wire_topic) is publish_info.route and self.time() < until:
-                await asyncio.sleep(LOOK_SECONDS)
-                await asyncio.wait((self.refresh_soon(publish_info.wire_topic),), timeout=until - self.time())
+            until = now + min(seconds, LOOK_SECONDS if is_refused else ELECTION_SECONDS)
+            while not self._has_moved(publish_info, last_broker) and self.time() < until:
+                await asyncio.sleep(min(LOOK_SECONDS, until - self.time()))
+                await asyncio.wait((self.refresh_soon(publish_info.wire_topic),), timeout=LOOK_SECONDS)
         return self.ready(publish_info.topic) or publish_info
+
+    def _has_moved(self, publish_info: TopicPublishInfo, broker_name: str) -> bool:
+        """True if another broker of this name is the master now."""
+        route = self._routes.get(publish_info.wire_topic)
+        found = None if route is None else route.address(broker_name)
+        return found is not None and found != publish_info.route.address(broker_name)
 
     # Sending
 
@@ -204,7 +216,10 @@ class Sender:
                 stored = receipt
                 continue
             if attempts_left:
-                publish_info = await self.elsewhere(publish_info, target.broker_name, deadline, attempts_left)
+                publish_info = await self.elsewhere(
+                    *(publish_info, target.broker_name, deadline, attempts_left),
+                    is_refused=isinstance(cause, BrokerError),
+                )
             else:
                 self.refresh_soon(publish_info.wire_topic)
         if stored is not None:
