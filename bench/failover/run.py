@@ -33,7 +33,7 @@ TOPIC = "failover"
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _LOGGED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) \w+ +(.*)")
 EVENTS = (
-    (re.compile(r"controller: broker .* is dead: (.*)"), "controller: {} of the master"),
+    (re.compile(r"controller: broker .* is dead: (.*)"), "controller: {} of a broker"),
     (re.compile(r"election: .*: master (\d+) .*, epoch (\d+)"), "controller elects replica {}"),
     (re.compile(r"controller: this broker \(id (\d+)\) is master now"), "replica {} is master"),
     (re.compile(r"nameserver: .* \(\S+, id 0\) registered"), "name server knows it"),
