@@ -12,9 +12,9 @@ from support.paths import PROJECT
 # The benchmarks are no part of what is installed.
 sys.path.append(str(PROJECT))
 
-from bench.failover.command import _joined, draw  # noqa: E402
-from bench.failover.run import Failover, _logged  # noqa: E402
-from bench.suite.plots import unavailable  # noqa: E402
+from bench.failover.command import _joined, draw
+from bench.failover.run import Failover, _logged
+from bench.suite.plots import unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
