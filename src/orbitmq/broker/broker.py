@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq import native
 from orbitmq.broker.auth_hook import access_of, environment_of
+from orbitmq.broker.autoswitch.master import AutoSwitchMaster
 from orbitmq.broker.autoswitch.parts import begin_term, replication_of, role_of, slave_of
 from orbitmq.broker.clients.admin import ConnectionRequests
 from orbitmq.broker.clients.callbacks import RelayRequests
@@ -270,6 +271,16 @@ class Broker:
         await self.bridge.drained()
         await self.service.flushed(end)
 
+    def _progress_end(self) -> int:
+        """End of the log that consumer offsets follow from."""
+        return self.pop.checkpoint_end if self.replica is None else self.store.log.end
+
+    async def _copied(self, end: int) -> None:
+        """Completes when the log is flushed and, on an elected master, copied."""
+        await self.service.flushed(end)
+        if isinstance(self.replication, AutoSwitchMaster):
+            await self.replication.copied(end)
+
     def start_services(self) -> None:
         """Start the services that append messages. Not on a slave: its log has the bytes of its master's."""
         self.schedule.start()
@@ -368,7 +379,7 @@ class Broker:
             config,
             store,
             self.writer,
-            self.service.flushed,
+            self.service.flushed if self.replica is None else self._copied,
             self.flush_waiters,
             clock,
             self.random,
@@ -421,7 +432,7 @@ class Broker:
         self.pulls = PullRequests(self.runtime, self.metadata, self.clients, self.cold_pulls)
         self.pop = PopService(self.runtime, self.metadata, self.clients, self.registration, self.timer)
         self.pop.load()
-        self.offset_persistence = OffsetPersistence(self.runtime, self.offsets, lambda: self.pop.checkpoint_end)
+        self.offset_persistence = OffsetPersistence(self.runtime, self.offsets, self._progress_end)
         self.deferred = DeferredServices(self.schedule, self.timer, self.transactions)
         self.acting = ActingMaster(self.runtime, self.registration.ask)
         self.escape = EscapeServices(
@@ -618,6 +629,8 @@ class Broker:
         if self._server is None or self._is_stopping:
             return
         self._is_stopping = True
+        if isinstance(self.replication, AutoSwitchMaster):
+            self.replication.give_up()
         config = self.settings.broker
         if self.metrics is not None:
             await self.metrics.stop()
@@ -653,7 +666,8 @@ class Broker:
         try:
             self.topics.persist()
             self.groups.persist()
-            self.offsets.persist()
+            if not self.replication.may_lose_end:
+                self.offsets.persist()
             self.filters.persist()
             self.transactions.counts.persist()
             self.journal.record(EventKind.BROKER_STOP, config.broker_name)

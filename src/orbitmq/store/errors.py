@@ -26,6 +26,10 @@ class FlushFailedError(DiskFaultError):
     """An fsync failed. The bytes it covered may be lost, so none of them were acknowledged."""
 
 
+class NotCopiedError(StoreError):
+    """Replicas in sync lack the end of the log: another master may be elected that does not have it."""
+
+
 class PutStatus(enum.Enum):
     """RocketMQ's outcomes of an append (``PutMessageStatus``), with the response code a broker sends for each."""
 

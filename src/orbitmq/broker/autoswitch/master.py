@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.autoswitch.slave_connection import AutoSwitchConnection
 from orbitmq.broker.ha.master import ReplicationMaster
+from orbitmq.store.errors import NotCopiedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,8 @@ class AutoSwitchMaster(ReplicationMaster):
         self._replica = replica
         self._advancing: asyncio.TimerHandle | None = None
         self._dispatching: asyncio.Handle | None = None
+        self._copying: set[asyncio.Future[None]] = set()
+        self._is_stopping = False
 
     @property
     def own_id(self) -> int:
@@ -107,6 +110,34 @@ class AutoSwitchMaster(ReplicationMaster):
         for slave in self.slaves:
             slave.push()
         return future
+
+    async def copied(self, end: int) -> None:
+        """Wait until no election can take away the log up to ``end``. Raises NotCopiedError after a while.
+
+        What a broker remembers of its own progress must not outlive the records that it follows from.
+        """
+        if not self.sync.waits_for_all:
+            return
+        future = self.replicated(end)
+        if future is None:
+            return
+        if not self._is_stopping:
+            self._copying.add(future)
+            await asyncio.wait([future], timeout=self.store.config.sync_flush_timeout / 1000)
+            self._copying.discard(future)
+        if not future.done() or future.cancelled():
+            future.cancel()
+            raise NotCopiedError(f"replicas in sync lack the end of the log, {end}")
+
+    @property
+    def may_lose_end(self) -> bool:
+        return self.sync.waits_for_all and self.sync.confirmed < self.store.log.end
+
+    def give_up(self) -> None:
+        """The broker stops: do not wait for replicas any more."""
+        self._is_stopping = True
+        for future in self._copying:
+            future.cancel()
 
     def slave_ends(self) -> dict[int, int]:
         """Acknowledged ends of the log, by the ids of the slaves that count."""

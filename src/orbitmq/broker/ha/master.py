@@ -154,6 +154,11 @@ class ReplicationMaster:
             self._serve(slave, slave.push)
         return future
 
+    @property
+    def may_lose_end(self) -> bool:
+        """True while the end of the log may be cut off, because another master is elected that does not have it."""
+        return False
+
     def acknowledged(self, slave: SlaveConnection) -> None:
         self.acks.update(slave, slave.acked)
         self._check_waiting()

@@ -22,12 +22,11 @@ class OffsetPersistence:
     """Writes the table at most once at a time; a failure is retried at the next interval."""
 
     def __init__(self, runtime: BrokerRuntime, offsets: OffsetTable, required_end: Callable[[], int]) -> None:
-        """``required_end`` returns the end of the log that has to be flushed before the offsets are written.
+        """``required_end`` returns the end of the log that has to be safe before the offsets are written.
 
         A pop moves its group on because a check point in the log will bring the messages back. After a power cut
         that left the offset and not the check point they would be lost.
         """
-        self._store = runtime.store
         self._flushed = runtime.flushed
         self._writer = runtime.writer
         self._offsets = offsets
@@ -50,7 +49,7 @@ class OffsetPersistence:
             if table is None:
                 return
             end = self._required_end()
-            if end > self._store.log.flushed:
+            if end:
                 await self._flushed(end)
         except Exception as error:
             # Otherwise what has changed would be written after the next commit of a client only.

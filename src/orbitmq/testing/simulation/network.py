@@ -238,6 +238,7 @@ class SimulatedTransport(asyncio.Transport):
         self._high, self._low = 65536, 16384
         self._is_closing = False
         self._is_lost = False
+        self._is_told = False
         self._end_is_due = False
         """The end of the stream follows the last byte."""
         self._give_up: asyncio.TimerHandle | None = None
@@ -302,6 +303,9 @@ class SimulatedTransport(asyncio.Transport):
             return
         self._is_closing = self._end_is_due = True
         self.pump()
+        if self._unsent_size <= WINDOW and not self._network.is_open(self.host, self.peer_host):
+            # The system has taken the bytes, and sends them when it can. The process does not wait for that.
+            self._tell(None)
 
     def abort(self) -> None:
         self._is_closing = True
@@ -431,8 +435,13 @@ class SimulatedTransport(asyncio.Transport):
         self.vanish()
         if self._give_up is not None:
             self._give_up.cancel()
+        self._tell(error)
+
+    def _tell(self, error: OSError | None) -> None:
+        """Tell the process that the connection is closed, once."""
         protocol = self._protocol
-        if protocol is not None:
+        if protocol is not None and not self._is_told:
+            self._is_told, self._is_writing_paused = True, False
             self._loop.call_soon(protocol.connection_lost, error, context=self._context)
 
     def _later(self, work: Callable[..., None], *args: object) -> None:
