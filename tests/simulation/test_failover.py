@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from orbitmq.store.errors import NotCopiedError
 from orbitmq.testing.simulation.failover import SHARE, FailoverCluster, cluster_of
 from orbitmq.testing.simulation.faults.kinds import Fault, FaultKind
-from orbitmq.testing.simulation.run import run
+from orbitmq.testing.simulation.run import play, run
 from simulation import planted
 
 SECONDS = 30.0
@@ -68,3 +71,28 @@ def test_planted_errors_of_failover_are_found(plant: planted.Plant, faults: list
             run(seed, faults, seconds=SECONDS, patience=PATIENCE) for seed in range(SHARE, 20 * SHARE, SHARE)
         )
         assert any(not report.is_good for report in reports)
+
+
+def test_progress_that_another_master_may_not_know_is_not_kept() -> None:
+    """A master that is cut off from its slaves stores records, and keeps nothing that follows from them."""
+    cluster = FailoverCluster(SHARE)
+
+    async def work() -> None:
+        await cluster.start()
+        master = cluster.master
+        assert master is not None
+        await master.broker.runtime.flushed(master.broker.store.log.end)
+        for other in (cluster.controller, *cluster.slaves):
+            cluster.network.cut(master.host, other.host)
+            cluster.network.cut(other.host, master.host)
+        await asyncio.sleep(2)
+        assert master.broker.replication.may_lose_end
+        with pytest.raises(NotCopiedError):
+            await master.broker.runtime.flushed(master.broker.store.log.end)
+        cluster.network.heal_all()
+        await cluster.recover()
+        now = cluster.master
+        assert now is not None
+        await now.broker.runtime.flushed(now.broker.store.log.end)
+
+    play(cluster, work())

@@ -18,7 +18,7 @@ from orbitmq.testing.simulation.failover import cluster_of
 from orbitmq.testing.simulation.faults.injection import inject, random_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from orbitmq.testing.simulation.cluster import SimulatedCluster
     from orbitmq.testing.simulation.faults.kinds import Fault
@@ -76,18 +76,7 @@ def run(
     chosen = random_faults(rng, seconds, cluster.fault_kinds) if faults is None else list(faults)
     loop = cluster.loop
     loop.set_exception_handler(lambda _, context: _report_exception(cluster, context))
-    with _logging(loop.time, log_to), _no_collection(), contextlib.ExitStack() as patches:
-        # Slices of work end by the time they have taken, and identifiers contain the number of the process.
-        patches.enter_context(mock.patch("time.monotonic", loop.time))
-        patches.enter_context(mock.patch("os.getpid", return_value=PROCESS_ID))
-
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_until_complete(_play(cluster, chosen, seconds, patience))
-        finally:
-            asyncio.set_event_loop(None)
-            loop.close()
-            forget_closed_loops()
+    play(cluster, _play(cluster, chosen, seconds, patience), log_to)
     history = cluster.history
     return Report(
         seed,
@@ -101,6 +90,25 @@ def run(
         callbacks=loop.callbacks,
         fingerprint=f"{loop.callbacks}-{cluster.network.bytes_delivered}-{loop.time():.9f}",
     )
+
+
+def play(
+    cluster: SimulatedCluster, work: Coroutine[Any, Any, None], log_to: Callable[[str], None] | None = None
+) -> None:
+    """Run this in the virtual time of a cluster. The cluster is of no use afterwards."""
+    loop = cluster.loop
+    with _logging(loop.time, log_to), _no_collection(), contextlib.ExitStack() as patches:
+        # Slices of work end by the time they have taken, and identifiers contain the number of the process.
+        patches.enter_context(mock.patch("time.monotonic", loop.time))
+        patches.enter_context(mock.patch("os.getpid", return_value=PROCESS_ID))
+
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(work)
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+            forget_closed_loops()
 
 
 async def _play(cluster: SimulatedCluster, faults: Sequence[Fault], seconds: float, patience: float) -> None:
