@@ -139,6 +139,8 @@ class Network:
         with running_as(server.process):
             accepted = server.factory()
             loop.call_soon(theirs.start, accepted)
+        # Its system has accepted the connection, even if the process is paused, or dies before it knows.
+        self.add(theirs)
         protocol = factory()
         mine.start(protocol)
         return mine, protocol
@@ -244,6 +246,8 @@ class SimulatedTransport(asyncio.Transport):
         self._give_up: asyncio.TimerHandle | None = None
 
     def start(self, protocol: asyncio.Protocol) -> None:
+        if self._is_lost:
+            return
         self._protocol = protocol
         self._network.add(self)
         protocol.connection_made(self)
