@@ -18,6 +18,7 @@ from orbitmq.testing.replica_link import ReplicaLink
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from orbitmq.broker import BrokerSettings
     from orbitmq.testing.simulation.loop_clock import MovableClock
     from orbitmq.testing.simulation.switched_disk import SwitchedDisk
 
@@ -51,8 +52,10 @@ ATTEMPTS = 10
 class NameServerNode:
     """A name server."""
 
-    def __init__(self, name: str, root: str, disk: SwitchedDisk) -> None:
+    def __init__(self, name: str, root: str, disk: SwitchedDisk, *, has_controller: bool = False) -> None:
         self.name = name
+        self._has_controller = has_controller
+        self._controller_port = 0
         self.server: NameServer | None = None
         self._root = root
         self._disk = disk
@@ -63,18 +66,39 @@ class NameServerNode:
         assert self._port, "not started yet"
         return f"{HOST}:{self._port}"
 
+    @property
+    def controller_address(self) -> str:
+        assert self._controller_port, "no controller"
+        return f"{HOST}:{self._controller_port}"
+
     async def start(self) -> None:
         if self.server is not None:
             return
+        controller = None
+        if self._has_controller:
+            # Many tests have no controller, and start faster without its code.
+            from orbitmq.controller import ControllerConfig  # noqa: PLC0415
+
+            controller = ControllerConfig(
+                bind_address=HOST,
+                listen_port=self._controller_port,
+                controller_store_path=f"{self._root}/controller",
+                config_store_path=f"{self._root}/controller.properties",
+                scan_not_active_broker_interval=100,
+                scan_inactive_master_interval=200,
+            )
         config = NameServerConfig(
             listen_port=self._port,
             bind_address=HOST,
             kv_config_path=f"{self._root}/kvConfig.json",
             config_store_path=f"{self._root}/namesrv.properties",
+            enable_controller_in_namesrv=self._has_controller,
         )
-        server = NameServer(config, disk=self._disk)
+        server = NameServer(config, disk=self._disk, controller=controller)
         await server.start()
         self.server, self._port = server, server.port
+        if server.controller is not None:
+            self._controller_port = server.controller.port
 
     async def stop(self, grace: float = 1.0) -> None:
         server, self.server = self.server, None
@@ -107,7 +131,7 @@ class BrokerNode:
         if taken := sorted(OWN_KEYS & settings.keys()):
             raise ConfigError(f"{taken[0]}={settings[taken[0]]}: a local cluster sets it itself")
         self.name = name
-        self.broker: Broker | None = None
+        self._broker: Broker | None = None
         self.disk = disk
         self._texts = {
             **SETTINGS,
@@ -128,6 +152,15 @@ class BrokerNode:
         self._port = 0
 
     @property
+    def broker(self) -> Broker | None:
+        """The broker, if it runs."""
+        return self._broker
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == 0
+
+    @property
     def address(self) -> str:
         assert self._port, "not started yet"
         return f"{HOST}:{self._port}"
@@ -141,13 +174,11 @@ class BrokerNode:
             await self.link.start()
             texts["haMasterAddress"] = self.link.address
         broker = await self._started(texts)
-        self.broker, self._port = broker, broker.port
+        self._broker, self._port = broker, broker.port
         await broker.registration.settled()
 
     async def _started(self, texts: dict[str, str], attempts: int = ATTEMPTS) -> Broker:
-        settings, unknown = load_settings(self.disk, None, {**texts, "listenPort": str(self._port)})
-        if unknown:
-            raise ConfigError(f"{unknown[0]}={texts[unknown[0]]}: a broker has no such setting")
+        settings = self._loaded(texts)
         broker = Broker(settings, disk=self.disk, clock=self._clock)
         try:
             await broker.start()
@@ -157,14 +188,25 @@ class BrokerNode:
             return await self._started(texts, attempts - 1)
         return broker
 
+    def _loaded(self, texts: dict[str, str]) -> BrokerSettings:
+        settings, unknown = load_settings(self.disk, None, {**texts, "listenPort": str(self._port)})
+        if unknown:
+            raise ConfigError(f"{unknown[0]}={texts[unknown[0]]}: a broker has no such setting")
+        return settings
+
+    def hold(self, *, is_held: bool) -> None:
+        """Hang, or go on."""
+        assert self._broker is not None, "not started"
+        self._broker.hold(is_held=is_held)
+
     async def stop(self) -> None:
-        broker, self.broker = self.broker, None
+        broker, self._broker = self._broker, None
         if broker is not None:
             await broker.stop()
 
     async def kill(self, seed: int | None = None) -> None:
         """End it without a word to anybody; what was not on the disk is lost."""
-        broker, self.broker = self.broker, None
+        broker, self._broker = self._broker, None
         if broker is None:
             return
         dead, self.disk = self.disk, self.disk.power_off(seed)

@@ -113,6 +113,16 @@ class ThreadCluster:
         """End ``cut`` and ``stall``."""
         self._look(lambda: self._cluster.heal(one, other))
 
+    # Failover
+
+    def master(self, group: str = "broker-a") -> str:
+        """The server that is the master of a broker name now. Raises ValueError while there is none."""
+        return self._look(lambda: self._cluster.master(group))
+
+    def wait_until_in_sync(self, timeout: float = PATIENCE) -> None:
+        """Wait until each broker name has a master, with all replicas that run in sync. Raises TimeoutError."""
+        self._do(self._cluster.wait_until_in_sync(timeout))
+
     def wait_until_replicated(self, timeout: float = PATIENCE) -> None:
         """Wait until each slave that runs has the log of its master. Raises TimeoutError."""
         self._do(self._cluster.wait_until_replicated(timeout))

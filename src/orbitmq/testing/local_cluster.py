@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from orbitmq.client.message import ReceivedMessage
     from orbitmq.protocol.bodies import MessageQueue
     from orbitmq.testing.cluster_thread import ThreadCluster
+    from orbitmq.testing.controlled_node import ControlledNode
     from orbitmq.testing.replica_link import ReplicaLink
     from orbitmq.testing.simulation.loop_clock import MovableClock
 
@@ -61,6 +62,9 @@ class LocalCluster:
     With ``replicas=2`` each broker has a slave, ``broker-a-1``, which copies its log: ``cut`` and ``stall`` disturb
     that. ``brokerRole`` among the settings is that of the masters.
 
+    With ``failover=True`` and three replicas or more a controller in the first name server decides which of them is
+    the master (``master``); sends wait for the replicas in sync, two at least.
+
     Time runs as usual and is moved ahead by ``advance``; with ``clock=ManualClock()`` it stands still otherwise.
     ``seed`` decides what is left after a power cut.
     """
@@ -71,6 +75,7 @@ class LocalCluster:
         brokers: int = 1,
         replicas: int = 1,
         *,
+        failover: bool = False,
         settings: Mapping[str, str] | None = None,
         directory: str | os.PathLike[str] | None = None,
         disk: Literal["memory", "local"] | None = None,
@@ -86,7 +91,10 @@ class LocalCluster:
             raise ValueError("a directory is not in memory: leave out disk or directory")
         self._name_server_count = name_servers
         self._broker_count = brokers
+        if failover and (name_servers == 0 or replicas == 1):
+            raise ValueError("failover needs a name server, for the controller, and two replicas or more")
         self._replicas = replicas
+        self._has_failover = failover
         self._settings = dict(settings or {})
         if replicas > 1:
             self._settings.setdefault("totalReplicas", str(replicas))
@@ -97,6 +105,8 @@ class LocalCluster:
         self._temporary: str | None = None
         self._name_servers: dict[str, NameServerNode] = {}
         self._brokers: dict[str, BrokerNode] = {}
+        self._controlled: list[ControlledNode] = []
+        """Those whose role a controller decides: all or none."""
         self._thread: ThreadCluster | None = None
         self._is_started = False
 
@@ -153,6 +163,8 @@ class LocalCluster:
             for server in self._name_servers.values():
                 await server.start()
             await _all(broker.start(self.name_server) for broker in self._brokers.values())
+            if self._has_failover:
+                await self._until_elected()
         except BaseException:
             await self.stop()
             raise
@@ -165,7 +177,13 @@ class LocalCluster:
             root = self._directory or self._temporary or ""
         for letter in string.ascii_lowercase[: self._name_server_count]:
             name = f"name-server-{letter}"
-            self._name_servers[name] = NameServerNode(name, f"{root}/{name}", self._new_disk(name))
+            self._name_servers[name] = NameServerNode(
+                *(name, f"{root}/{name}", self._new_disk(name)),
+                has_controller=self._has_failover and letter == "a",
+            )
+        if self._has_failover:
+            self._make_replicas(root)
+            return
         for letter in string.ascii_lowercase[: self._broker_count]:
             name = f"broker-{letter}"
             self._brokers[name] = BrokerNode(
@@ -179,6 +197,23 @@ class LocalCluster:
                     *(name, f"{root}/{name}", disk, self._settings, self.clock), master=master, broker_id=broker_id
                 )
 
+    def _make_replicas(self, root: str) -> None:
+        # Most clusters have no controller, and start faster without the code for one.
+        from orbitmq.testing.controlled_node import ControlledNode  # noqa: PLC0415
+
+        controller = next(iter(self._name_servers.values()))
+        for letter in string.ascii_lowercase[: self._broker_count]:
+            for number in range(self._replicas):
+                group = f"broker-{letter}"
+                name = f"{group}-{number}" if number else group
+                disk = self._new_disk(name, number)
+                node = ControlledNode(
+                    *(name, group, f"{root}/{name}", disk, self._settings, self.clock),
+                    lambda: controller.controller_address,
+                )
+                self._brokers[name] = node
+                self._controlled.append(node)
+
     def _new_disk(self, name: str, broker_id: int = 0) -> SwitchedDisk:
         if not self._in_memory:
             return SwitchedDisk(LocalDisk())
@@ -186,6 +221,31 @@ class LocalCluster:
         letter = name.removesuffix(f"-{broker_id}")[-1]
         seed = self._seed * MAX_SERVERS + string.ascii_lowercase.index(letter) + broker_id * SEED_STEP
         return SwitchedDisk(MemoryDisk(seed, clock=self.clock, check_reservations=False))
+
+    def master(self, group: str = "broker-a") -> str:
+        """The server that is the master of a broker name now. Raises ValueError while there is none."""
+        for name, node in self._brokers.items():
+            if node.group == group and node.broker is not None and node.is_master:
+                return name
+        raise ValueError(f"{group} has no master at this moment")
+
+    async def wait_until_in_sync(self, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109
+        """With failover, wait until each broker name has a master and all its replicas that run are in sync.
+
+        Raises TimeoutError.
+        """
+        async with asyncio.timeout(timeout):
+            await self._until_elected()
+
+    async def _until_elected(self) -> None:
+        groups = {node.group for node in self._controlled}
+        while not all(map(self._is_in_sync, groups)):  # noqa: ASYNC110
+            await asyncio.sleep(cluster_views.LOOK_SECONDS)
+
+    def _is_in_sync(self, group: str) -> bool:
+        running = [node for node in self._controlled if node.group == group and node.is_running]
+        masters = [node for node in running if node.in_sync]
+        return not running or (len(masters) == 1 and masters[0].in_sync == len(running))
 
     async def _start_one(self, name: str) -> None:
         if name in self._name_servers:
@@ -238,8 +298,9 @@ class LocalCluster:
         self._hold(name, is_held=False)
 
     def _hold(self, name: str, *, is_held: bool) -> None:
-        self.broker(name).hold(is_held=is_held)
+        self.broker(name)
         node = self._broker_named(name)
+        node.hold(is_held=is_held)
         for one in self._brokers.values():
             is_its = one is node or (node.broker_id == 0 and one.group == node.group)
             if one.link is not None and is_its:
@@ -260,6 +321,8 @@ class LocalCluster:
         self._link(one, other).heal()
 
     def _link(self, one: str, other: str) -> ReplicaLink:
+        if self._has_failover:
+            raise ValueError("with failover only whole servers fail here: pause or kill one")
         nodes = sorted((self._broker_named(one), self._broker_named(other)), key=lambda node: node.broker_id)
         link = nodes[1].link
         if link is None or nodes[0].name != nodes[1].group:
@@ -273,7 +336,9 @@ class LocalCluster:
                 await asyncio.sleep(cluster_views.LOOK_SECONDS)
 
     def _is_behind(self, node: BrokerNode) -> bool:
-        master = self._brokers[node.group].broker
+        master = next(
+            (one.broker for one in self._brokers.values() if one.group == node.group and one.is_master), None
+        )
         if node.broker is None or master is None or node.broker is master:
             return False
         store = node.broker.store
@@ -328,7 +393,7 @@ class LocalCluster:
     def _running(self) -> list[Broker]:
         """One of each name: the master, or a slave that runs while it does not."""
         found: dict[str, Broker] = {}
-        for node in self._brokers.values():
+        for node in sorted(self._brokers.values(), key=lambda node: not node.is_master):
             if node.broker is not None:
                 found.setdefault(node.group, node.broker)
         return list(found.values())

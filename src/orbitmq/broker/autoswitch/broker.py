@@ -110,6 +110,8 @@ class ControlledBroker:
         self._requests = ReplicaRequests(config, lambda: self._epochs.epochs, self._log_end, self._wake_up)
         self._tasks: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
+        self._goes_on = asyncio.Event()
+        self._goes_on.set()
         self._trouble = ""
         self._cut: int | None = None
         """End at which the log has to be cut off before it can be copied."""
@@ -152,6 +154,12 @@ class ControlledBroker:
         if self.broker is not None:
             await self.broker.stop()
         await self.controllers.close()
+
+    def hold(self, *, is_held: bool) -> None:
+        """Read no requests and tell controllers nothing, or go on: a broker that hangs, for tests."""
+        (self._goes_on.clear if is_held else self._goes_on.set)()
+        if self.broker is not None:
+            self.broker.hold(is_held=is_held)
 
     @property
     def port(self) -> int:
@@ -248,6 +256,7 @@ class ControlledBroker:
         pause = FIRST_RETRY
         while True:
             self._wake.clear()
+            await self._goes_on.wait()
             try:
                 await self._step()
             except asyncio.CancelledError:
@@ -403,6 +412,7 @@ class ControlledBroker:
 
     async def _beat(self) -> None:
         while True:
+            await self._goes_on.wait()
             # A broker that is being opened has no log to compare: controllers keep its last heartbeat.
             if self._is_registered and self.broker is not None:
                 await self.controllers.heartbeat(self._heartbeat)
