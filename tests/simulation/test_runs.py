@@ -60,8 +60,9 @@ def test_nothing_is_lost_while_slaves_act_for_dead_masters(seed: int, faults: li
     assert report.acknowledged > 500
 
 
-def test_a_run_follows_from_its_seed() -> None:
-    command = [sys.executable, "-m", "orbitmq.testing.simulation", "--seed", "7"]
+@pytest.mark.parametrize("seed", ["7", "3"], ids=["brokers", "controller"])
+def test_a_run_follows_from_its_seed(seed: str) -> None:
+    command = [sys.executable, "-m", "orbitmq.testing.simulation", "--seed", seed]
     runs = {
         subprocess.run(command, capture_output=True, text=True, check=True).stdout.partition(" run ")[2].split()[0]
         for _ in range(2)
