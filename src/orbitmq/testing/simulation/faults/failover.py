@@ -89,15 +89,18 @@ async def _cut(
 
 
 async def _lose_disk(cluster: FailoverCluster, fault: Fault) -> None:
-    """A slave loses its disk, while the master has everything: the last copy is not taken away."""
+    """A replica loses its disk, while another one in sync has everything: the last copy is not taken away."""
     controller, master = cluster.controller, cluster.master
-    if master is None or not controller.is_up or not master.replica.lease_is_valid:
+    if master is None or master.master is None or not controller.is_up or not master.replica.lease_is_valid:
         return
     group = controller.server.storage.groups.get(master.broker_name)
     if group is None or group.master != master.replica.term.own_id:
         return
-    slaves = cluster.slaves
-    machine = slaves[fault.which % len(slaves)]
+    members = set(group.in_sync)
+    present = {machine.replica.term.own_id for machine in cluster.replicas if machine.is_open}
+    has_copy = len(members) > 1 and members <= present and members == master.master.sync.effective
+    able = cluster.replicas if has_copy else cluster.slaves
+    machine = able[fault.which % len(able)]
     if not machine.is_up:
         return
     machine.lose_disk()
