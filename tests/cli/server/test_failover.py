@@ -88,3 +88,13 @@ def test_one_broker_has_nobody_that_takes_over(tmp_path: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit):
         main(["--failover", "--data", str(tmp_path)])
     assert "give --replicas 3" in capsys.readouterr().err
+
+
+def test_data_of_a_group_with_failover_are_not_served_without_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "controller").mkdir()
+    for options in ([], ["--replicas", "2"], ["--replicas", "3", "--no-failover"]):
+        with pytest.raises(SystemExit):
+            main(["--data", str(tmp_path), *options])
+        assert "give --failover" in capsys.readouterr().err

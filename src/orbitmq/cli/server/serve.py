@@ -32,6 +32,7 @@ GRPC_PORT = 8081
 MAX_BROKERS = 64
 MAX_REPLICAS = 4
 CONTROLLER_PORT = 9878
+CONTROLLER_DIRECTORY = "controller"
 FAILOVER_REPLICAS = 3
 """From so many replicas on, a controller decides which is the master: two of three go on without the third."""
 START_SECONDS = 15.0
@@ -165,6 +166,8 @@ def main(arguments: Sequence[str]) -> None:
     data = None if data is None else data.expanduser()
     with plain_errors():
         set_up_server(given.log_format)
+        if data is not None and not _has_failover(given):
+            _check_was_without_failover(data)
         settings = _settings(given, data, given.set)
         security = _secured(given, data, settings) if given.secure else None
         if security is not None:
@@ -192,6 +195,18 @@ def _has_failover(given: argparse.Namespace) -> bool:
     if given.failover and given.replicas == 1:
         raise ConfigError("--failover needs another broker that takes over: give --replicas 3")
     return bool(given.replicas >= FAILOVER_REPLICAS if given.failover is None else given.failover)
+
+
+def _check_was_without_failover(root: Path) -> None:
+    """Raise ConfigError for data of a group whose master was elected: the first store may lack messages."""
+    from orbitmq.platform.settings import ConfigError  # noqa: PLC0415
+
+    directory = root / CONTROLLER_DIRECTORY
+    if directory.exists():
+        raise ConfigError(
+            f"the brokers in {root} had a controller, and any of them may have been the master: give --failover "
+            f"and as many --replicas as before, or, if the first one has everything, remove {directory}"
+        )
 
 
 def _settings(given: argparse.Namespace, data: Path | None, sets: "Sequence[tuple[str, str]]") -> "BrokerSettings":
@@ -462,7 +477,7 @@ def _controller_at(root: Path, config: "NameServerConfig", port: int) -> "Contro
     from orbitmq.nameserver.config_file import controller_config  # noqa: PLC0415
     from orbitmq.store import LocalDisk  # noqa: PLC0415
 
-    texts = {"controllerStorePath": str(root / "controller")}
+    texts = {"controllerStorePath": str(root / CONTROLLER_DIRECTORY)}
     address = _local(config.bind_address, port) if port else ""
     found = controller_config(LocalDisk(), texts, config)
     return dataclasses.replace(found, listen_port=port, controller_address=address)
