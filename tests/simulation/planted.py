@@ -131,3 +131,12 @@ def forget_elections() -> AbstractContextManager[Any]:
         self._disk.pwrite(self._path, self._size, frame)
 
     return mock.patch.object(EventLog, "_write_frame", write_frame)
+
+
+def keep_what_follows_from_lost_records() -> AbstractContextManager[Any]:
+    """A master keeps progress, such as of transactions, that follows from records which replicas lack."""
+
+    async def copied(*_: object) -> None:
+        """Nobody is waited for."""
+
+    return mock.patch.multiple(AutoSwitchMaster, copied=copied, may_lose_end=False)

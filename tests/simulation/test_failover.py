@@ -26,6 +26,11 @@ def _faults(kind: FaultKind, times: list[float], seconds: float) -> list[Fault]:
 ISOLATIONS = _faults(FaultKind.ISOLATE_MASTER, [6.0, 17.0], 8.0)
 """Of the master, with some of the clients on its side."""
 
+ONE_ISOLATION_AFTER_THE_OTHER = [
+    Fault(6.0 + 6.5 * number, FaultKind.ISOLATE_MASTER, seconds=5.0, seed=12 + number) for number in range(5)
+]
+"""The first master is elected again."""
+
 ONE_AFTER_THE_OTHER = [
     Fault(6.0, FaultKind.KILL_BROKER, 0, seconds=12.0),
     Fault(10.0, FaultKind.KILL_BROKER, 1, seconds=20.0),
@@ -62,6 +67,7 @@ def test_nothing_acknowledged_is_lost(faults: list[Fault]) -> None:
         (planted.read_what_is_not_confirmed, ISOLATIONS),
         (planted.elect_whoever_is_alive, ONE_AFTER_THE_OTHER),
         (planted.forget_elections, ELECTIONS_WITHOUT_POWER),
+        (planted.keep_what_follows_from_lost_records, ONE_ISOLATION_AFTER_THE_OTHER),
     ],
     ids=lambda given: getattr(given, "__name__", ""),
 )
