@@ -219,6 +219,10 @@ async def main() -> None:
     reason = unavailable(NEW) if given.java else "not wanted"
     if reason is not None:
         sys.stdout.write(f"without Java: {reason}\n")
+    task = asyncio.current_task()
+    assert task is not None
+    # As with Ctrl-C: no broker is left behind.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     with tempfile.TemporaryDirectory(prefix="orbitmq-failover-") as folder:
         async with FailoverRun(Path(folder), java=reason is None) as run:
             await run.run([given.kind or KINDS[number % len(KINDS)] for number in range(given.kills)])
