@@ -312,6 +312,10 @@ class ControlledBroker:
                 # Without it the controller takes this broker for dead: no election, no place in the set.
                 await self.controllers.heartbeat(self._heartbeat)
             else:
+                if self._opened.is_master:
+                    # The controller counts from the last heartbeat. Without one that is as new as the lease, it
+                    # could elect another master while the lease of this one still holds.
+                    await self.controllers.heartbeat_to_leader(self._heartbeat)
                 term = await self.controllers.replica_info(own_id)
         except ControllerError as error:
             if error.code in UNKNOWN_MEMBER:

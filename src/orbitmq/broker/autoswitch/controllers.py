@@ -187,6 +187,13 @@ class ControllerClient:
         text = encode_fields(fields(), REQUEST_FIELDS[RequestCode.BROKER_HEARTBEAT])
         await asyncio.gather(*(self._beat(address, text) for address in addresses))
 
+    async def heartbeat_to_leader(self, fields: Callable[[], dict[str, FieldValue]]) -> None:
+        """Send a heartbeat to the leader only, ahead of the next request: one connection keeps their order."""
+        if not self.leader:
+            await self.find_leader()
+        if self.leader:
+            await self._beat(self.leader, encode_fields(fields(), REQUEST_FIELDS[RequestCode.BROKER_HEARTBEAT]))
+
     async def _beat(self, address: str, fields: dict[str, str]) -> None:
         with contextlib.suppress(RemotingError):
             await self._client.call_oneway(address, Command(RequestCode.BROKER_HEARTBEAT, ext_fields=dict(fields)))
