@@ -221,6 +221,9 @@ def topic(
 
 def test_the_tools_list_both_brokers(cluster: Cluster, mqadmin: Callable[..., str], nameserver: str) -> None:
     said = mqadmin("clusterList", "-n", nameserver)
+    if "NoSuchElementException" in said:
+        # Apache's broker fails this request while it has no sample of its statistics, for a moment after its start.
+        said = mqadmin("clusterList", "-n", nameserver)
     rows = [line.split()[:5] for line in said.splitlines() if line.startswith(CLUSTER)]
     assert rows == [
         [CLUSTER, broker.name, "0", broker.address, "V5_5_0"] for broker in (cluster.apaches, cluster.ours)
