@@ -6,12 +6,11 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from orbitmq.store.consumequeue.column_reader import BATCH, PLAIN, UnitReader, is_record
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orbitmq.platform.disk import Disk
+    from orbitmq.store.consumequeue.column_reader import UnitReader
     from orbitmq.store.consumequeue.table import QueueTable
 
 log = logging.getLogger("orbitmq.store")
@@ -24,7 +23,13 @@ def finish_deletions(table: QueueTable, deleted: Mapping[str, int]) -> list[tupl
     old files, perhaps beside new ones of a topic that was created again.
     """
     returned: list[tuple[str, int]] = []
-    for topic in deleted.keys() & set(table.names()):
+    present = deleted.keys() & set(table.names())
+    if not present:
+        return returned
+    # Here, because it loads numpy, which most starts do without.
+    from orbitmq.store.consumequeue.column_reader import BATCH, PLAIN, UnitReader  # noqa: PLC0415
+
+    for topic in present:
         for queue_id in table.queue_ids(topic):
             directory, is_batch, file_size = table.files_of(topic, queue_id)
             reader = UnitReader(table.disk, directory, BATCH if is_batch else PLAIN, file_size)
@@ -37,6 +42,8 @@ def finish_deletions(table: QueueTable, deleted: Mapping[str, int]) -> list[tupl
 
 
 def _has_unit_before(reader: UnitReader, end: int) -> bool:
+    from orbitmq.store.consumequeue.column_reader import is_record  # noqa: PLC0415
+
     # To the end of the last file: files from before and after a deletion may be mixed.
     stop = max((base // reader.kind.itemsize + reader.per_file for base in reader.bases), default=0)
     return any(bool((is_record(rows) & (rows["offset"] < end)).any()) for _, rows in reader.blocks(stop))
