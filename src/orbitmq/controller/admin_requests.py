@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from orbitmq.auth.changeable import check_changeable
+from orbitmq.auth.runtime_settings.requests import SettingsRequests
 from orbitmq.controller.answers import answer_of, leader_error
 from orbitmq.controller.config import JRAFT, ControllerConfig
 from orbitmq.controller.config_file import check_start, store_config
 from orbitmq.controller.machine.operations import Cleaning
-from orbitmq.platform.errors import DiskFaultError
-from orbitmq.platform.secret_settings import masked
-from orbitmq.platform.settings import ConfigError, as_properties, become, parse_conf, settings_text, texts_of
 from orbitmq.protocol.bodies import BrokerReplicasInfo, ReplicaIdentity, ReplicasInfo
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.fields import encode_fields
 from orbitmq.protocol.command.response_fields import RESPONSE_FIELDS
 from orbitmq.protocol.fastjson import loads
-from orbitmq.protocol.remarks import hide_paths
 from orbitmq.remoting.processor import RequestRefusedError, fields_of, handler_of
 
 if TYPE_CHECKING:
@@ -53,10 +48,10 @@ class AdminRequests:
     ) -> None:
         self._service = service
         self._config = config
-        self._disk = disk
-        self._run = run_blocking
         self._now_ms = now_ms
-        self._changing = asyncio.Lock()
+        self._settings = SettingsRequests(
+            config, disk, run_blocking, check_start=check_start, store=store_config, log=log
+        )
 
     @property
     def handlers(self) -> dict[int, Handler]:
@@ -64,8 +59,8 @@ class AdminRequests:
             RequestCode.CONTROLLER_GET_METADATA_INFO: handler_of(self.metadata),
             RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: handler_of(self.sync_state_data),
             RequestCode.CLEAN_BROKER_DATA: handler_of(self.clean),
-            RequestCode.UPDATE_CONTROLLER_CONFIG: handler_of(self.update_settings),
-            RequestCode.GET_CONTROLLER_CONFIG: handler_of(self.settings),
+            RequestCode.UPDATE_CONTROLLER_CONFIG: handler_of(self._settings.update),
+            RequestCode.GET_CONTROLLER_CONFIG: handler_of(self._settings.show),
         }
 
     def metadata(self, request: Command, connection: Connection) -> Command:
@@ -144,31 +139,6 @@ class AdminRequests:
         if outcome.decision.event is not None:
             log.warning("broker group %s: cleaned: %s", cleaning.name, sorted(cleaning.ids or ()) or "all replicas")
         return answer_of(request, outcome, {})
-
-    async def update_settings(self, request: Command, _: Connection) -> Command:
-        """Change settings and write all of them to their file. One bad value refuses the whole request."""
-        if request.body is None:
-            return request.response(ResponseCode.SUCCESS)
-        try:
-            changes = parse_conf(settings_text(request.body))
-            if not self._config.black_list.isdisjoint(changes):
-                raise RequestRefusedError("Can not update config in black list.", ResponseCode.NO_PERMISSION)
-            # Serialized: each change starts from the settings that the previous one left.
-            async with self._changing:
-                check_changeable(changes, texts_of(self._config), (ControllerConfig,))
-                changed = self._config.changed(changes)
-                check_start(changed)
-                await self._run(lambda: store_config(self._disk, changed))
-                become(self._config, changed)
-        except ConfigError as error:
-            raise RequestRefusedError(str(error)) from error
-        except DiskFaultError as error:
-            log.error("settings: update failed: %s", error)
-            raise RequestRefusedError(hide_paths(str(error))) from error
-        return request.response(ResponseCode.SUCCESS)
-
-    def settings(self, request: Command, _: Connection) -> Command:
-        return request.response(ResponseCode.SUCCESS, body=as_properties(masked(texts_of(self._config))).encode())
 
 
 def _ids(fields: dict[str, str | None]) -> frozenset[int] | None:

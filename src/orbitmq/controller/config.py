@@ -16,7 +16,7 @@ from orbitmq.platform.settings import (
     Int64,
     Range,
     as_properties,
-    changed,
+    changed_running,
     check_values,
     setting,
     texts_of,
@@ -189,14 +189,7 @@ class ControllerConfig(AuthSettings):
 
     def changed(self, settings: Mapping[str, str]) -> ControllerConfig:
         """A copy with changed values. Unknown keys are ignored. Raises ConfigError."""
-        now = texts_of(self)
-        for key in FIXED:
-            if settings.get(key, now[key]) != now[key]:
-                raise ConfigError(
-                    f"{key} cannot be changed while the controller runs: stop it, set {key} in its settings file, "
-                    "and start it again"
-                )
-        return changed(self, settings)
+        return changed_running(self, settings, FIXED, "controller")
 
     def as_properties(self) -> str:
         """All settings as ``key=value`` lines, sorted by key."""

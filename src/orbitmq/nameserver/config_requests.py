@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from orbitmq.auth.changeable import check_changeable
-from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.auth.runtime_settings.requests import SettingsRequests
 from orbitmq.nameserver.config_file import check_start, store_config
-from orbitmq.platform.errors import DiskFaultError
-from orbitmq.platform.secret_settings import masked
-from orbitmq.platform.settings import ConfigError, as_properties, become, parse_conf, settings_text, texts_of
 from orbitmq.protocol.bodies import KVTable
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.fields import decode_fields
 from orbitmq.protocol.command.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.names import ORDER_TOPIC_NAMESPACE
-from orbitmq.protocol.remarks import hide_paths
 from orbitmq.remoting.processor import RequestRefusedError, handler_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orbitmq.nameserver.config import NameServerConfig
     from orbitmq.nameserver.kv_config import KvConfig
     from orbitmq.platform.disk import Disk
     from orbitmq.platform.threads import RunBlocking
@@ -44,11 +39,16 @@ class ConfigRequests:
         run_blocking: RunBlocking,
     ) -> None:
         self._kv_config = kv_config
-        self._config = config
-        self._disk = disk
         self._on_change = on_change
-        self._run = run_blocking
-        self._changing = asyncio.Lock()
+        self._settings = SettingsRequests(
+            config,
+            disk,
+            run_blocking,
+            check_start=check_start,
+            store=store_config,
+            log=log,
+            on_change=lambda: on_change(None),
+        )
 
     @property
     def handlers(self) -> dict[int, Handler]:
@@ -57,8 +57,8 @@ class ConfigRequests:
             RequestCode.GET_KV_CONFIG: handler_of(self.get),
             RequestCode.DELETE_KV_CONFIG: handler_of(self.delete),
             RequestCode.GET_KVLIST_BY_NAMESPACE: handler_of(self.list),
-            RequestCode.UPDATE_NAMESRV_CONFIG: handler_of(self.update_settings),
-            RequestCode.GET_NAMESRV_CONFIG: handler_of(self.settings),
+            RequestCode.UPDATE_NAMESRV_CONFIG: handler_of(self._settings.update),
+            RequestCode.GET_NAMESRV_CONFIG: handler_of(self._settings.show),
         }
 
     async def put(self, request: Command, _: Connection) -> Command:
@@ -88,32 +88,6 @@ class ConfigRequests:
         if values is None:
             raise RequestRefusedError(f"No config item, Namespace: {namespace}", ResponseCode.QUERY_NOT_FOUND)
         return request.response(ResponseCode.SUCCESS, body=KVTable(dict(values)).encode())
-
-    async def update_settings(self, request: Command, _: Connection) -> Command:
-        """Change settings and write all of them to their file. One bad value refuses the whole request."""
-        if request.body is None:
-            return request.response(ResponseCode.SUCCESS)
-        try:
-            changes = parse_conf(settings_text(request.body))
-            if not self._config.black_list.isdisjoint(changes):
-                raise RequestRefusedError("Can not update config in black list.", ResponseCode.NO_PERMISSION)
-            # Serialized: each change starts from the settings that the previous one left.
-            async with self._changing:
-                check_changeable(changes, texts_of(self._config), (NameServerConfig,))
-                changed = self._config.changed(changes)
-                check_start(changed)
-                await self._run(lambda: store_config(self._disk, changed))
-                become(self._config, changed)
-        except ConfigError as error:
-            raise RequestRefusedError(str(error)) from error
-        except DiskFaultError as error:
-            log.error("settings: update failed: %s", error)
-            raise RequestRefusedError(hide_paths(str(error))) from error
-        self._on_change(None)
-        return request.response(ResponseCode.SUCCESS)
-
-    def settings(self, request: Command, _: Connection) -> Command:
-        return request.response(ResponseCode.SUCCESS, body=as_properties(masked(texts_of(self._config))).encode())
 
     def _changed(self, namespace: str, key: str) -> None:
         if namespace == ORDER_TOPIC_NAMESPACE:

@@ -103,6 +103,18 @@ def changed(config: ConfigT, settings: Mapping[str, str]) -> ConfigT:
     return dataclasses.replace(config, **_values(type(config), settings))
 
 
+def changed_running(config: ConfigT, settings: Mapping[str, str], fixed: Iterable[str], server: str) -> ConfigT:
+    """``changed`` for a server that runs: the settings ``fixed`` keep their values. Raises ConfigError."""
+    now = texts_of(config)
+    for key in fixed:
+        if settings.get(key, now[key]) != now[key]:
+            raise ConfigError(
+                f"{key} cannot be changed while the {server} runs: stop it, set {key} in its settings file, "
+                "and start it again"
+            )
+    return changed(config, settings)
+
+
 def check_values(config: DataclassInstance, ranges: Mapping[str, Range]) -> None:
     """Raise ConfigError for a number out of range or a text that is too long. Ranges are given by field name."""
     for key, one in settings_of(type(config)).items():

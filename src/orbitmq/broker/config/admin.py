@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from orbitmq.auth.changeable import check_changeable
+from orbitmq.auth.runtime_settings.changeable import check_changeable
 from orbitmq.broker.config.broker_config import BrokerConfig
 from orbitmq.platform.properties_file import replace_conf
 from orbitmq.platform.secret_settings import masked
