@@ -18,7 +18,6 @@ from orbitmq.store.replication.autoswitch_frames import (
     transfer_head,
 )
 from orbitmq.store.replication.epochs import Epoch
-from orbitmq.store.replication.frames import FrameError
 
 if TYPE_CHECKING:
     from orbitmq.broker.autoswitch.master import AutoSwitchMaster
@@ -51,29 +50,20 @@ class AutoSwitchConnection(SlaveConnection):
         """True if it has everything that the log had when the last part of it was sent."""
         return self.acked >= min(self._end_at_push, self._store.log.committed) and self.next != UNKNOWN
 
-    def data_received(self, data: bytes) -> None:
-        self.last_read = self._master.now()
+    def _read(self, data: bytes) -> int | None:
         end: int | None = None
-        try:
-            for frame in self._stream.feed(data):
-                if isinstance(frame, Ack):
-                    end = frame.end
-                else:
-                    self._greet(frame)
-        except FrameError as error:
-            self.close(str(error))
-            return
-        if end is None or self.is_closing:
-            return
+        for frame in self._stream.feed(data):
+            if isinstance(frame, Ack):
+                end = frame.end
+            else:
+                self._greet(frame)
+        return end
+
+    def _report(self, end: int) -> None:
         if not self.broker_id:
             self.close("it acknowledges before its handshake: the slave is not in controller mode")
-        elif self.next == UNKNOWN:
-            self._begin(end)
-        elif end > self.next:
-            self.close(f"it acknowledges the log up to {end}, but was sent {self.next} only")
-        elif end > self.acked:
-            self.acked = end
-            self._master.acknowledged(self)
+            return
+        super()._report(end)
 
     def _greet(self, handshake: SlaveHandshake) -> None:
         if handshake.broker_id < MIN_ID or handshake.broker_id == self._autoswitch.own_id:
@@ -87,15 +77,9 @@ class AutoSwitchConnection(SlaveConnection):
         self._autoswitch.greeted(self)
         self._write([MasterHandshake(self._store.log.committed, self._autoswitch.epochs).encode()])
 
-    def _begin(self, end: int) -> None:
-        files = self._store.log.files
-        if end == 0 and self._is_from_last_file and len(files) and files.bases[-1] > 0:
-            self.next = self.started_at = files.bases[-1]
-            self.acked = end
-            self._master.begun(self)
-            self.push()
-            return
-        super()._begin(end)
+    @property
+    def _starts_at_last_file(self) -> bool:
+        return self._is_from_last_file or super()._starts_at_last_file
 
     def push(self) -> None:
         self._end_at_push = self._store.log.committed

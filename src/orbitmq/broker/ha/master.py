@@ -144,7 +144,7 @@ class ReplicationMaster:
     def replicated(self, end: int) -> asyncio.Future[None] | None:
         """A future that completes when enough slaves have the log up to ``end``; None if they have it already."""
         self.store.log.commit()  # the transient pool; its periodic commit would come late
-        if end <= self.acks.acked_end(end, may_act=self._may_act):
+        if end <= self._acked_end(end):
             return None
         while self._waiting and self._waiting[0][1].done():
             self._waiting.popleft()  # too late, and no slave is there whose report would remove it
@@ -165,7 +165,11 @@ class ReplicationMaster:
 
     def _check_waiting(self) -> None:
         if self._waiting:
-            self._complete(self.acks.acked_end(self.store.log.committed, may_act=self._may_act))
+            self._complete(self._acked_end(self.store.log.committed))
+
+    def _acked_end(self, log_end: int) -> int:
+        """The end of the log that enough replicas have for an answer to leave."""
+        return self.acks.acked_end(log_end, may_act=self._may_act)
 
     def _complete(self, end: int) -> None:
         waiting = self._waiting

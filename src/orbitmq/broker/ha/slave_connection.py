@@ -99,12 +99,19 @@ class SlaveConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_read = self._master.now()
         try:
-            end = self._reports.feed(data)
+            end = self._read(data)
         except FrameError as error:
             self.close(str(error))
             return
-        if end is None or self.is_closing:
-            return
+        if end is not None and not self.is_closing:
+            self._report(end)
+
+    def _read(self, data: bytes) -> int | None:
+        """The newest report in received bytes; None if they have none. Raises FrameError."""
+        return self._reports.feed(data)
+
+    def _report(self, end: int) -> None:
+        """Handle a report: the end of the slave's log."""
         if self.next == UNKNOWN:
             self._begin(end)
         elif end > self.next:
@@ -112,6 +119,11 @@ class SlaveConnection(asyncio.Protocol):
         elif end > self.acked:
             self.acked = end
             self._master.acknowledged(self)
+
+    @property
+    def _starts_at_last_file(self) -> bool:
+        """True if a slave without a log gets the newest file only."""
+        return self._config.sync_from_last_file
 
     def _begin(self, end: int) -> None:
         """Handle the first report: where the slave's log ends, 0 if it is empty."""
@@ -125,7 +137,7 @@ class SlaveConnection(asyncio.Protocol):
             return
         start = end
         if end == 0:
-            start = files.bases[-1] if self._config.sync_from_last_file and len(files) else files.start
+            start = files.bases[-1] if self._starts_at_last_file and len(files) else files.start
         elif end < files.start:
             self.close(
                 f"its log ends at {end}, but this master's begins at {files.start} by now: remove the slave's "
