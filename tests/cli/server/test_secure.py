@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 SERVE = ("serve", "--secure", "--nameserver-port", 0, "--broker-port", 0, "--grpc-port", 0)
 
 
-async def registered(admin: AdminClient) -> None:
-    """Wait until the broker is known to the name server."""
-    async with asyncio.timeout(60):
-        while not await admin.clusters.all():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
 async def test_a_secure_cluster_serves_who_has_the_secret_and_the_certificate(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with orbitmq(tmp_path, *SERVE, "--data", data) as server:
@@ -36,7 +29,6 @@ async def test_a_secure_cluster_serves_who_has_the_secret_and_the_certificate(tm
         tls = ClientTls(trusted_path=str(data / "security" / "ca.pem"))
         right: Any = {"access_key": "admin", "secret_key": secret, "tls": tls}
         async with AdminClient(names, **right) as admin:
-            await registered(admin)
             await admin.topics.create("orders")
             await admin.access.create_user("alice", "alices-secret")
         async with Producer(names, **right) as producer:
