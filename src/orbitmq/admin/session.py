@@ -183,7 +183,12 @@ def decode(kind: type[BodyT], answer: Command, address: str) -> BodyT:
     try:
         return kind.decode(answer.body or b"{}")
     except ProtocolError as error:
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"its response cannot be read: {error}", address) from error
+        raise unreadable(error, address) from error
+
+
+def unreadable(error: ProtocolError, address: str) -> RefusedError:
+    """The error of a malformed response."""
+    return RefusedError(ResponseCode.SYSTEM_ERROR, f"its response cannot be read: {error}", address)
 
 
 def field_of(answer: Command, name: str, address: str) -> int:

@@ -5,28 +5,26 @@ Tables come in pages; brokers before 5.3.4 send everything at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from orbitmq.admin.errors import RefusedError, refusal
-from orbitmq.admin.session import LONG, decode
+from orbitmq.admin.session import LONG, decode, unreadable
 from orbitmq.protocol.bodies import (
     DataVersion,
     SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
     TopicConfig,
-    TopicConfigAndMappingSerializeWrapper,
     TopicConfigAndQueueMapping,
 )
 from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.fastjson import loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from orbitmq.admin.session import AdminSession
     from orbitmq.protocol.bodies import Body
+    from orbitmq.protocol.command.command import Command
 
-BodyT = TypeVar("BodyT", bound="Body")
-ItemT = TypeVar("ItemT")
+ItemT = TypeVar("ItemT", bound="Body")
 
 PAGE = 2000
 """Entries of a page: what Apache's brokers return at most."""
@@ -35,27 +33,48 @@ MAX_RESTARTS = 10
 """A table that changes while it is read is read again, this many times."""
 
 
-async def all_topic_configs(session: AdminSession, address: str) -> dict[str, TopicConfig]:
-    """The settings of all topics of a broker."""
+class KnownSettings(Generic[ItemT]):
+    """Settings that were decoded before, by name: most are the same at all brokers, and are decoded once."""
+
+    def __init__(self, kind: type[ItemT]) -> None:
+        self._kind = kind
+        self._found: dict[str, tuple[Any, ItemT]] = {}
+
+    def of(self, name: str, plain: Any) -> ItemT:
+        """The typed form of settings, shared by all brokers that have the same. Raises ProtocolError."""
+        before = self._found.get(name)
+        if before is not None and before[0] == plain:
+            return before[1]
+        item = self._kind.from_json(plain)
+        self._found[name] = (plain, item)
+        return item
+
+
+async def all_topic_configs(
+    session: AdminSession, address: str, known: KnownSettings[TopicConfig] | None = None
+) -> dict[str, TopicConfig]:
+    """The settings of all topics of a broker. With ``known`` equal settings of brokers are one object."""
     return await _whole_table(
         session,
         address,
         RequestCode.GET_ALL_TOPIC_CONFIG,
         ("topicSeq", "maxTopicNum", "totalTopicNum"),
-        TopicConfigAndMappingSerializeWrapper,
-        lambda page: (page.topic_config_table, page.data_version),
+        "topicConfigTable",
+        KnownSettings(TopicConfig) if known is None else known,
     )
 
 
-async def all_group_configs(session: AdminSession, address: str) -> dict[str, SubscriptionGroupConfig]:
-    """The settings of all groups of a broker."""
+async def all_group_configs(
+    session: AdminSession, address: str, known: KnownSettings[SubscriptionGroupConfig] | None = None
+) -> dict[str, SubscriptionGroupConfig]:
+    """The settings of all groups of a broker. With ``known`` equal settings of brokers are one object."""
     return await _whole_table(
         session,
         address,
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         ("groupSeq", "maxGroupNum", "totalGroupNum"),
-        SubscriptionGroupWrapper,
-        lambda page: (page.subscription_group_table, page.data_version),
+        "subscriptionGroupTable",
+        KnownSettings(SubscriptionGroupConfig) if known is None else known,
     )
 
 
@@ -85,8 +104,8 @@ async def _whole_table(
     address: str,
     code: int,
     names: tuple[str, str, str],
-    kind: type[BodyT],
-    parts: Callable[[BodyT], tuple[dict[str, ItemT], DataVersion]],
+    table_name: str,
+    known: KnownSettings[ItemT],
 ) -> dict[str, ItemT]:
     sequence, limit, total_name = names
     for _ in range(MAX_RESTARTS):
@@ -100,7 +119,7 @@ async def _whole_table(
                 limit: PAGE,
             }
             answer = await session.call(address, code, fields, seconds=session.config.timeout * LONG)
-            page, stamp = parts(decode(kind, answer, address))
+            page, stamp = _page(answer, address, table_name, known)
             if version is not None and stamp != version:
                 break
             version = stamp
@@ -110,3 +129,18 @@ async def _whole_table(
             if not total.isdecimal() or not page or at >= int(total):
                 return table
     raise RefusedError(ResponseCode.SYSTEM_BUSY, "its table changed during every read: try again", address)
+
+
+def _page(
+    answer: Command, address: str, table_name: str, known: KnownSettings[ItemT]
+) -> tuple[dict[str, ItemT], DataVersion]:
+    """A part of a table and the version of the table. Raises RefusedError for a malformed one."""
+    try:
+        plain = loads(answer.body or b"{}")
+        entries = plain.get(table_name) or {} if type(plain) is dict else None
+        if type(entries) is not dict:
+            raise ProtocolError(f"expected an object with {table_name}")
+        page = {str(name): known.of(name, entry) for name, entry in entries.items() if entry is not None}
+        return page, DataVersion.from_json(plain.get("dataVersion") or {})
+    except ProtocolError as error:
+        raise unreadable(error, address) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from orbitmq.admin.group.model import GroupSummary
 from orbitmq.admin.topic.model import TopicKind
 from orbitmq.dashboard.background import BackgroundReader
 from orbitmq.dashboard.cache import Cache
+from orbitmq.dashboard.lag_table import LagTable
 from orbitmq.protocol.names import TOOLS_CONSUMER_GROUP, is_system_group
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orbitmq.admin.cluster.name_servers import NameServerStatus
     from orbitmq.admin.cluster.runtime import BrokerStatus
     from orbitmq.admin.config import AdminOptions
-    from orbitmq.admin.group.model import GroupDescription, GroupLag
+    from orbitmq.admin.group.model import GroupDescription
     from orbitmq.admin.message.dead_letters import DeadLetterQueue
     from orbitmq.admin.message.waiting import OpenTransaction, WaitingMessages
     from orbitmq.admin.topic.model import TopicDescription, TopicSummary
@@ -57,6 +57,8 @@ class ManagedCluster:
         self.admin = AdminClient(target.name_servers, **options)
         self.background = BackgroundReader(target.name, target.name_servers, options)
         self.cache = Cache(time.monotonic)
+        self._listed: tuple[list[GroupSummary], LagTable, list[GroupSummary]] | None = None
+        """The last list of groups, and what it was made of."""
 
     async def brokers(self) -> list[BrokerStatus]:
         """All brokers with their live figures."""
@@ -94,13 +96,9 @@ class ManagedCluster:
 
         return await self.cache.get(("first times", topic), LIST_SECONDS, read)
 
-    async def lags(self) -> dict[str, GroupLag]:
-        """The lag of all groups, as old as the next read takes where there are very many."""
-        return (await self._timed_lags(may_be_old=True))[1]
-
-    async def _lags_soon(self) -> dict[str, GroupLag] | None:
-        """The lag of all groups; None while the first read of very many goes on."""
-        waiting = asyncio.ensure_future(self.lags())
+    async def _lags_soon(self) -> LagTable | None:
+        """The lag of all groups, as old as the next read takes; None while the first read of very many goes on."""
+        waiting = asyncio.ensure_future(self._lags(may_be_old=True))
         try:
             done, _ = await asyncio.wait({waiting}, timeout=LAG_PATIENCE)
         finally:
@@ -108,28 +106,25 @@ class ManagedCluster:
             waiting.cancel()
         return waiting.result() if done else None
 
-    async def new_lags(self) -> tuple[float, dict[str, GroupLag]]:
-        """The lag of all groups, and when it was read: by the monotonic clock."""
-        return await self._timed_lags(may_be_old=False)
+    async def new_lags(self) -> LagTable:
+        """The lag of all groups."""
+        return await self._lags(may_be_old=False)
 
-    async def _timed_lags(self, *, may_be_old: bool) -> tuple[float, dict[str, GroupLag]]:
-        async def read() -> tuple[float, dict[str, GroupLag]]:
-            found = await self.background.read(_lags)
-            return time.monotonic(), found
-
-        return await self.cache.get(LAGS, LIST_SECONDS, read, may_be_old=may_be_old)
+    async def _lags(self, *, may_be_old: bool) -> LagTable:
+        return await self.cache.get(
+            LAGS, LIST_SECONDS, lambda: self.background.read(_read_lags), may_be_old=may_be_old
+        )
 
     async def groups(self) -> list[GroupSummary]:
         """All groups, those of RocketMQ itself too, with their lag if it is known soon."""
         # One after the other: of very many groups the lag would take its time from the settings.
         summaries = await self.cache.get("groups", LIST_SECONDS, lambda: self.admin.groups.all(with_system=True))
         lags = await self._lags_soon()
-        known = {summary.name: summary for summary in summaries}
         if lags is None:
-            return [known[name] for name in sorted(known)]
-        for name in lags.keys() - known.keys():
-            known[name] = GroupSummary(name, is_system_group(name), ())
-        return [_with_lag(known[name], lags.get(name)) for name in sorted(known)]
+            return summaries
+        if self._listed is None or self._listed[0] is not summaries or self._listed[1] is not lags:
+            self._listed = (summaries, lags, _with_lags(summaries, lags))
+        return self._listed[2]
 
     def changed(self) -> None:
         """Forget what was read before a change."""
@@ -152,21 +147,18 @@ class ManagedCluster:
         return await self.cache.get("dead letters", LIST_SECONDS, self.admin.dead_letters.all)
 
 
-async def _lags(admin: AdminClient) -> dict[str, GroupLag]:
+async def _read_lags(admin: AdminClient) -> LagTable:
     topology = await admin.brokers.topology()
-    return await admin.lag.of_all_groups([broker.address for broker in topology.readers()])
+    found = await admin.lag.progress([broker.address for broker in topology.readers()])
+    return LagTable.of(found, time.monotonic())
 
 
-def _with_lag(summary: GroupSummary, lag: GroupLag | None) -> GroupSummary:
-    if lag is None:
-        return dataclasses.replace(summary, lag=0, inflight=0, consume_tps=0.0)
-    return dataclasses.replace(
-        summary,
-        lag=lag.lag,
-        inflight=lag.inflight,
-        consume_tps=lag.consume_tps,
-        topics=tuple(sorted(lag.by_topic())),
-    )
+def _with_lags(summaries: list[GroupSummary], lags: LagTable) -> list[GroupSummary]:
+    """All groups by name, also those that have only offsets."""
+    known = {summary.name: summary for summary in summaries}
+    for name in lags.totals.keys() - known.keys():
+        known[name] = GroupSummary(name, is_system_group(name), ())
+    return [known[name].with_lag(lags.totals.get(name)) for name in sorted(known)]
 
 
 class ClusterSet:

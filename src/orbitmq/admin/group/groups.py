@@ -17,7 +17,7 @@ from orbitmq.admin.group.model import (
     dead_letter_topic,
     retry_topic,
 )
-from orbitmq.admin.tables import all_group_configs, group_config
+from orbitmq.admin.tables import KnownSettings, all_group_configs, group_config
 from orbitmq.client.errors import InvalidMessageError
 from orbitmq.client.validation import check_group
 from orbitmq.protocol.bodies import (
@@ -67,27 +67,24 @@ class Groups:
         topology = await self._brokers.topology()
         brokers = topology.readers(cluster or self._session.config.cluster)
         names = {broker.address: broker.broker_name for broker in brokers}
-        tables = await self._session.from_all(names, lambda address: all_group_configs(self._session, address))
+        known = KnownSettings(SubscriptionGroupConfig)
+        tables = await self._session.from_all(
+            names, lambda address: all_group_configs(self._session, address, known)
+        )
         placements: dict[str, list[GroupPlacement]] = {}
         for address, configs in tables.items():
             for name, config in configs.items():
                 placements.setdefault(name, []).append(GroupPlacement(names[address], config))
-        lags = await self._lag.of_all_groups([broker.address for broker in brokers]) if with_lag else {}
+        progress = await self._lag.progress([broker.address for broker in brokers]) if with_lag else {}
         found = []
-        for name in sorted(placements.keys() | lags.keys()):
+        for name in sorted(placements.keys() | progress.keys()):
             is_system = is_system_group(name)
             if is_system and not with_system:
                 continue
             summary = GroupSummary(name, is_system, tuple(placements.get(name, ())))
             if with_lag:
-                lag = lags.get(name)
-                summary = dataclasses.replace(
-                    summary,
-                    lag=0 if lag is None else lag.lag,
-                    inflight=0 if lag is None else lag.inflight,
-                    consume_tps=0.0 if lag is None else lag.consume_tps,
-                    topics=() if lag is None else tuple(sorted(lag.by_topic())),
-                )
+                one = progress.get(name)
+                summary = summary.with_lag(None if one is None else one.totals())
             found.append(summary)
         return found
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from orbitmq.admin.errors import AdminError, NotFoundError
 from orbitmq.admin.group.model import GroupLag, QueueLag, retry_topic
-from orbitmq.admin.session import LONG, decode
+from orbitmq.admin.group.progress import GroupProgress, add_progress
+from orbitmq.admin.session import LONG, decode, unreadable
 from orbitmq.admin.topic.topics import readers_of
 from orbitmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
@@ -17,6 +18,7 @@ from orbitmq.protocol.bodies import (
     QueryConsumeTimeSpanBody,
 )
 from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import is_system_group
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from orbitmq.admin.session import AdminSession
     from orbitmq.admin.topic.topics import Topics
     from orbitmq.protocol.bodies import MessageQueue, OffsetWrapper, QueueTimeSpan
+    from orbitmq.protocol.command.command import Command
 
 MAX_TABLES = 4
 """Tables with the progress of all groups that are read at one time."""
@@ -112,35 +115,36 @@ class Lag:
 
     async def of_all_groups(self, brokers: Iterable[str], *, ordered_only: bool = False) -> dict[str, GroupLag]:
         """The progress of all groups, with one request per broker: the queues that the brokers count."""
-        groups: dict[str, tuple[list[QueueLag], float]] = {}
+        found = await self.progress(brokers, ordered_only=ordered_only)
+        return {group: found[group].lag(group) for group in sorted(found)}
+
+    async def progress(self, brokers: Iterable[str], *, ordered_only: bool = False) -> dict[str, GroupProgress]:
+        """The same without a value for each queue, for lists of very many groups."""
+        groups: dict[str, GroupProgress] = {}
         # Each table takes its broker long: more at a time would only wait for each other, until they time out.
         turns = asyncio.Semaphore(MAX_TABLES)
 
-        async def read(address: str) -> ConsumeStatsList:
+        async def read(address: str) -> None:
             async with turns:
-                return await self.broker_table(address, ordered_only=ordered_only)
+                answer = await self._broker_table(address, ordered_only, self._session.config.timeout * LONG)
+            try:
+                add_progress(groups, answer.body or b"{}")
+            except ProtocolError as error:
+                raise unreadable(error, address) from error
 
-        tables = await self._session.from_all(brokers, read)
-        for table in tables.values():
-            for entry in table.consume_stats_list:
-                for group, parts in entry.items():
-                    queues, tps = groups.get(group, ([], 0.0))
-                    for part in parts:
-                        queues += [_queue_lag(queue, offsets) for queue, offsets in part.offset_table.items()]
-                        tps += part.consume_tps
-                    groups[group] = (queues, tps)
-        return {
-            group: GroupLag(group, tuple(sorted(queues)), tps) for group, (queues, tps) in sorted(groups.items())
-        }
+        await self._session.from_all(brokers, read)
+        return groups
 
     async def broker_table(
         self, address: str, *, ordered_only: bool = False, seconds: float | None = None
     ) -> ConsumeStatsList:
         """The progress of all groups at one broker, as it sends it."""
         limit = self._session.config.timeout * LONG if seconds is None else seconds
+        return decode(ConsumeStatsList, await self._broker_table(address, ordered_only, limit), address)
+
+    async def _broker_table(self, address: str, ordered_only: bool, seconds: float) -> Command:
         fields = {"isOrder": ordered_only}
-        answer = await self._session.call(address, RequestCode.GET_BROKER_CONSUME_STATS, fields, seconds=limit)
-        return decode(ConsumeStatsList, answer, address)
+        return await self._session.call(address, RequestCode.GET_BROKER_CONSUME_STATS, fields, seconds=seconds)
 
     async def committed(self, address: str) -> ConsumerOffsetSerializeWrapper:
         """All committed offsets of one broker."""

@@ -58,6 +58,19 @@ class GroupSummary:
     def brokers(self) -> tuple[str, ...]:
         return tuple(place.broker_name for place in self.placements)
 
+    def with_lag(self, totals: GroupTotals | None) -> GroupSummary:
+        """The same with its lag. None: no broker has offsets of it."""
+        known = NO_LAG if totals is None else totals
+        return GroupSummary(
+            self.name,
+            self.is_system,
+            self.placements,
+            known.lag,
+            known.inflight,
+            known.consume_tps,
+            known.topics,
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Member:
@@ -152,6 +165,20 @@ class GroupLag:
         for queue in self.queues:
             found[queue.topic] = found.get(queue.topic, 0) + queue.lag
         return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupTotals:
+    """The progress of a group as lists show it."""
+
+    lag: int
+    inflight: int
+    consume_tps: float
+    topics: tuple[str, ...]
+    """The topics with committed offsets, sorted."""
+
+
+NO_LAG = GroupTotals(0, 0, 0.0, ())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orbitmq.admin.cluster.topology import MASTER
 from orbitmq.admin.errors import NotFoundError, RefusedError
 from orbitmq.admin.session import decode
-from orbitmq.admin.tables import all_topic_configs, topic_config
+from orbitmq.admin.tables import KnownSettings, all_topic_configs, topic_config
 from orbitmq.admin.topic.changes import TopicChanges
 from orbitmq.admin.topic.model import (
     QueueStatus,
@@ -20,6 +20,7 @@ from orbitmq.admin.topic.model import (
 from orbitmq.protocol.bodies import (
     BrokerStatsData,
     GroupList,
+    TopicConfig,
     TopicList,
     TopicRouteData,
     TopicStatsTable,
@@ -63,7 +64,10 @@ class Topics(TopicChanges):
         topology = await self._brokers.topology()
         brokers = topology.readers(cluster or self._session.config.cluster)
         by_address = {broker.address: broker.broker_name for broker in brokers}
-        tables = await self._session.from_all(by_address, lambda address: all_topic_configs(self._session, address))
+        known = KnownSettings(TopicConfig)
+        tables = await self._session.from_all(
+            by_address, lambda address: all_topic_configs(self._session, address, known)
+        )
         servers = set(topology.clusters) | {broker.broker_name for broker in topology.brokers}
         wanted = set(kinds)
         placements: dict[str, list[TopicPlacement]] = {}

@@ -18,7 +18,7 @@ from orbitmq.dashboard.history.series import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from orbitmq.admin.group.model import GroupLag
     from orbitmq.dashboard.clusters import ClusterSet, ManagedCluster
@@ -105,22 +105,19 @@ class Sampler:
         self._history.write(int(time.time()), samples)
 
     async def _sample_groups(self, cluster: ManagedCluster) -> None:
-        read_at, lags = await cluster.new_lags()
+        table = await cluster.new_lags()
+        lags = table.totals
         samples: dict[str, float] = {cluster_series(cluster.name, "lag"): sum(one.lag for one in lags.values())}
-        ends: dict[str, dict[tuple[str, int], int]] = {}
         for group, lag in lags.items():
             samples[group_series(cluster.name, group, "lag")] = lag.lag
             samples[group_series(cluster.name, group, "inflight")] = lag.inflight
             samples[group_series(cluster.name, group, "consume_tps")] = lag.consume_tps
-            for queue in lag.queues:
-                ends.setdefault(queue.topic, {})[queue.broker_name, queue.queue_id] = queue.broker_offset
             if (cluster.name, group) in self._watched:
-                samples |= _queues(cluster.name, lag)
-        totals = {topic: sum(parts.values()) for topic, parts in ends.items()}
-        samples |= self._topic_rates(cluster.name, totals, read_at)
+                samples |= _queues(cluster.name, table.progress[group].lag(group))
+        samples |= self._topic_rates(cluster.name, table.ends, table.read_at)
         self._history.write(int(time.time()), samples)
 
-    def _topic_rates(self, cluster: str, ends: dict[str, int], now: float) -> dict[str, float]:
+    def _topic_rates(self, cluster: str, ends: Mapping[str, int], now: float) -> dict[str, float]:
         """Messages stored per second between the last sample and this one, by topic. ``now``: when it was read."""
         rates = {}
         for topic, end in ends.items():
