@@ -36,9 +36,17 @@ MAX_RESTARTS = 10
 class KnownSettings(Generic[ItemT]):
     """Settings that were decoded before, by name: most are the same at all brokers, and are decoded once."""
 
-    def __init__(self, kind: type[ItemT]) -> None:
+    def __init__(self, kind: type[ItemT], *, only: str = "") -> None:
+        """``only``: the one name that is wanted; the other settings of a table are not decoded."""
         self._kind = kind
+        self._only = only
         self._found: dict[str, tuple[Any, ItemT]] = {}
+
+    def page(self, entries: dict[Any, Any]) -> dict[str, ItemT]:
+        """The wanted settings of a part of a table. Raises ProtocolError."""
+        if self._only:
+            entries = {self._only: entries.get(self._only)}
+        return {str(name): self.of(name, entry) for name, entry in entries.items() if entry is not None}
 
     def of(self, name: str, plain: Any) -> ItemT:
         """The typed form of settings, shared by all brokers that have the same. Raises ProtocolError."""
@@ -96,7 +104,9 @@ async def group_config(session: AdminSession, address: str, group: str) -> Subsc
 
     It reads the whole table: the request for one group creates it at brokers with ``autoCreateSubscriptionGroup``.
     """
-    return (await all_group_configs(session, address)).get(group)
+    return (await all_group_configs(session, address, KnownSettings(SubscriptionGroupConfig, only=group))).get(
+        group
+    )
 
 
 async def _whole_table(
@@ -119,28 +129,27 @@ async def _whole_table(
                 limit: PAGE,
             }
             answer = await session.call(address, code, fields, seconds=session.config.timeout * LONG)
-            page, stamp = _page(answer, address, table_name, known)
+            page, count, stamp = _page(answer, address, table_name, known)
             if version is not None and stamp != version:
                 break
             version = stamp
             table.update(page)
-            at += len(page)
+            at += count
             total = answer.ext_fields.get(total_name, "")
-            if not total.isdecimal() or not page or at >= int(total):
+            if not total.isdecimal() or not count or at >= int(total):
                 return table
     raise RefusedError(ResponseCode.SYSTEM_BUSY, "its table changed during every read: try again", address)
 
 
 def _page(
     answer: Command, address: str, table_name: str, known: KnownSettings[ItemT]
-) -> tuple[dict[str, ItemT], DataVersion]:
-    """A part of a table and the version of the table. Raises RefusedError for a malformed one."""
+) -> tuple[dict[str, ItemT], int, DataVersion]:
+    """The wanted part of a page, the number of its entries, and the table's version. Raises RefusedError."""
     try:
         plain = loads(answer.body or b"{}")
         entries = plain.get(table_name) or {} if type(plain) is dict else None
         if type(entries) is not dict:
             raise ProtocolError(f"expected an object with {table_name}")
-        page = {str(name): known.of(name, entry) for name, entry in entries.items() if entry is not None}
-        return page, DataVersion.from_json(plain.get("dataVersion") or {})
+        return known.page(entries), len(entries), DataVersion.from_json(plain.get("dataVersion") or {})
     except ProtocolError as error:
         raise unreadable(error, address) from error

@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.offsets.processor import is_subscribed
+from orbitmq.broker.offsets.progress_text import ProgressText
 from orbitmq.broker.stats.counters import GROUP_GET_NUMS
 from orbitmq.broker.time_slices import encoded, in_slices
 from orbitmq.protocol.bodies import (
     ConsumeStats,
-    ConsumeStatsList,
     MessageQueue,
     OffsetWrapper,
     QueryConsumeTimeSpanBody,
@@ -90,10 +90,10 @@ class ConsumeStatsRequests:
     async def of_all_groups(self, request: Command, _: Connection) -> Command:
         """The same for every known group, without pull offsets, as in RocketMQ."""
         only_ordered = fields_of(request)["isOrder"]
-        answer = ConsumeStatsList(broker_addr=self._config.broker_address)
+        text = ProgressText(self._config.broker_name, self._config.broker_address)
         entries = 0
         async for group in in_slices(list(self._groups.configs)):
-            found = []
+            text.begin_group()
             async for topic in in_slices(sorted(self._offsets.topics_of(group))):
                 config = self._topics.configs.get(topic)
                 if config is None or (only_ordered and not config.order):
@@ -102,15 +102,12 @@ class ConsumeStatsRequests:
                     continue
                 entries += config.write_queue_nums
                 _check_entries(entries)
-                table = {}
+                text.begin_topic(topic)
                 async for queue_id in in_slices(range(config.write_queue_nums)):
-                    progress = self._progress(group, topic, queue_id)
-                    table[self._queue(topic, queue_id)] = progress
-                    answer.total_diff += progress.broker_offset - progress.consumer_offset
-                    answer.total_inflight_diff += progress.pull_offset - progress.consumer_offset
-                found.append(ConsumeStats(table, self._tps(group, topic)))
-            answer.consume_stats_list.append({group: found})
-        return request.response(ResponseCode.SUCCESS, body=await encoded(answer, entries))
+                    text.add_queue(queue_id, *self._offsets_of(group, topic, queue_id))
+                text.end_topic(self._tps(group, topic))
+            text.end_group(group)
+        return request.response(ResponseCode.SUCCESS, body=text.whole())
 
     async def time_spans(self, request: Command, _: Connection) -> Command:
         """Store times of the first, the last and the last consumed message of each queue."""
@@ -148,12 +145,14 @@ class ConsumeStatsRequests:
         )
 
     def _progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        end, offset, time_ms = self._offsets_of(group, topic, queue_id)
+        return OffsetWrapper(broker_offset=end, consumer_offset=offset, last_timestamp=time_ms)
+
+    def _offsets_of(self, group: str, topic: str, queue_id: int) -> tuple[int, int, int]:
+        """The end of a queue, the committed offset of a group, and the store time of what it consumed last."""
         offset = max(self._offsets.query(group, topic, queue_id), 0)
-        return OffsetWrapper(
-            broker_offset=self._store.max_offset(topic, queue_id),
-            consumer_offset=offset,
-            last_timestamp=max(self._time_of(topic, queue_id, offset - 1), 0),
-        )
+        time_ms = max(self._time_of(topic, queue_id, offset - 1), 0)
+        return self._store.max_offset(topic, queue_id), offset, time_ms
 
     def _time_of(self, topic: str, queue_id: int, offset: int) -> int:
         """The store time of the message at a queue offset."""

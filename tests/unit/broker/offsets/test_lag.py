@@ -184,6 +184,25 @@ async def test_only_ordered_topics_are_listed_on_request() -> None:
             assert [queue.topic for one in stats for queue in one.offset_table] == topics
 
 
+async def test_the_consume_stats_of_all_groups_are_the_bytes_that_java_would_send() -> None:
+    async with offset_broker() as broker:
+        broker.add_group(GROUP, "other")
+        broker.add_topic(queues=2)
+        broker.add_topic("without-queues", queues=0)
+        for _ in range(3):
+            send(broker.store, topic=TOPIC, queue_id=1)
+        for group, topic, offset in ((GROUP, TOPIC, 1), ("other", TOPIC, 2), ("other", "without-queues", 0)):
+            broker.offsets.commit(group, topic, 1, offset)
+        broker.stats.got(GROUP, TOPIC, 0, 7, 100)
+        broker.stats.sample()
+        body = await broker.body(ALL_STATS, isOrder=False)
+        decoded = ConsumeStatsList.decode(body)
+        assert decoded.encode() == body
+        assert (decoded.total_diff, decoded.total_inflight_diff) == (3, -3)
+        (found,) = (entry["other"] for entry in decoded.consume_stats_list if "other" in entry)
+        assert [len(one.offset_table) for one in found] == [2, 0]
+
+
 # In time
 
 
