@@ -67,7 +67,7 @@ def test_options_are_those_of_apache(capsys: pytest.CaptureFixture[str], tmp_pat
         (["updateTopic", "-b", "h:1", "-t"], "Missing argument for option: t"),
         (["updateTopic", "--nothing"], "Unrecognized option: --nothing"),
         (["nothing"], "The sub command nothing not exist."),
-        (["startMonitoring"], "does not work here"),
+        (["remappingStaticTopic"], "does not work here"),
         (["topicList", "-n", "127.0.0.1:1"], "RemotingConnectException"),
     ):
         assert run_command(arguments) == 1

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from orbitmq import Message, Producer
+from orbitmq import Consumer, Message, Producer
+from orbitmq.admin import SyncAdminClient
+from orbitmq.cli.interrupts import INTERRUPTED
+from orbitmq.protocol.message.record import blank, encode_record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +24,7 @@ if TYPE_CHECKING:
     from support.cli.operator_shell import Shell
 
 CLUSTER = ("-c", "DefaultCluster")
+HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 
 
 def test_topics_and_groups_come_from_files_and_go_to_files(shell: Shell, tmp_path: Path) -> None:
@@ -79,8 +88,88 @@ def test_a_trace_is_printed(shell: Shell) -> None:
     assert printed.splitlines()[1].split()[:2] == ["Pub", "tracers"]
 
 
-@pytest.mark.parametrize("command", ["updateStaticTopic", "startMonitoring", "dumpCompactionLog"])
+@pytest.mark.parametrize("command", ["updateStaticTopic", "remappingStaticTopic", "exportMetadataInRocksDB"])
 def test_what_does_not_work_says_what_to_use(shell: Shell, command: str) -> None:
     ran = shell.run("mqadmin", command)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith(f"orbitmq: {command} does not work here: ")
+
+
+def test_a_compaction_log_is_printed(shell: Shell, tmp_path: Path) -> None:
+    stored = [
+        encode_record(topic=b"t", queue_id=0, body=b"hidden", queue_offset=number, born_host=HOST, store_host=HOST)
+        for number in range(2)
+    ]
+    file = tmp_path / "00000000000000000000"
+    for end in (b"", bytes(64), blank(64)):
+        file.write_bytes(b"".join(stored) + end)
+        lines = shell.ok("mqadmin", "dumpCompactionLog", "-f", file).out.splitlines()
+        assert [line.partition(", sysFlag")[0] for line in lines] == [
+            f"MessageExt [brokerName=null, queueId=0, storeSize={len(one)}, queueOffset={number}"
+            for number, one in enumerate(stored)
+        ]
+        assert all("body=null" in line for line in lines)
+    file.write_bytes(stored[0] + b"\0\0\1\0" + b"not a record at all")
+    damaged = shell.run("mqadmin", "dumpCompactionLog", "-f", file)
+    assert (damaged.code, len(damaged.out.splitlines())) == (1, 1)
+    assert f"no message at position {len(stored[0])}" in damaged.err
+    file.write_bytes(b"")
+    assert shell.ok("mqadmin", "dumpCompactionLog", "-f", file).out == ""
+    for arguments, reason in (
+        ((), "miss dump log file name"),
+        (("-f", tmp_path / "absent"), "not exist"),
+        (("-f", tmp_path), "is a directory"),
+    ):
+        refused = shell.run("mqadmin", "dumpCompactionLog", *arguments)
+        assert (refused.code, reason in refused.err) == (1, True), refused.err
+
+
+def test_groups_are_monitored_round_by_round(shell: Shell, tmp_path: Path) -> None:
+    shell.ok("topic", "create", "watched", "-q", 1, "-b", "broker-a")
+    shell.ok("group", "create", "watchers")
+    shell.send("watched", 3)
+    shell.ok("offset", "reset", "watchers", "watched", "--to", "offset:2", "-b", "broker-a", "-q", 0, "--yes")
+    may_end = threading.Event()
+    consumer = Consumer(shell.name_server, group="watchers")
+    consumer.on("watched")(lambda message: may_end.wait())
+    consumer.start()
+    try:
+        with SyncAdminClient(shell.name_server) as admin:
+            # A broker registers the retry topic after the heartbeat that created it.
+            while "%RETRY%watchers" not in admin.topics.all_names():
+                pass
+        lines = first_round(shell, tmp_path)
+    finally:
+        may_end.set()
+        consumer.close()
+    assert lines[0] == f"[MONITOR] {'=' * 41}beginRound"
+    (backlog,) = [line.partition(", undoneMsgsDelay")[0] for line in lines if "topic=watched" in line]
+    assert backlog == (
+        "[MONITOR] reportUndoneMsgs: UndoneMsgs [consumerGroup=watchers, topic=watched, undoneMsgsTotal=1, "
+        "undoneMsgsSingleMQ=1"
+    )
+    assert not [line for line in lines if "NOTIFY" in line]
+    assert shell.run("mqadmin", "startMonitoring", "-n", "127.0.0.1:1").code == 1
+
+
+def first_round(shell: Shell, home: Path) -> list[str]:
+    """What the monitor prints until the end of a round. It runs until Ctrl-C."""
+    command = [sys.executable, "-m", "orbitmq", "mqadmin", "startMonitoring"]
+    environment = {**os.environ, **shell.environment, "HOME": str(home)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            lines: list[str] = []
+            while not lines or not lines[-1].endswith("endRound"):
+                line = process.stdout.readline()
+                assert line, lines
+                lines.append(line.strip())
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate()
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (INTERRUPTED, "orbitmq: interrupted\n")
+    return lines

@@ -78,9 +78,8 @@ class ProcessQueue:
         self.arrived = asyncio.Event()
         """Set while there are messages."""
         self.locked_at: float | None = None
-        self.last_lock_ms = 0
-        self.last_pull_ms = 0
-        self.last_consume_ms = 0
+        # From when it was assigned, as in RocketMQ: tools report queues that have not moved for long.
+        self.last_lock_ms = self.last_pull_ms = self.last_consume_ms = clock.now_ms()
         self._room: asyncio.Future[None] | None = None
 
     # The window

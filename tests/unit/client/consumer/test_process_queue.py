@@ -10,6 +10,7 @@ import pytest
 
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.received_message import PulledMessage, pulled_messages
+from orbitmq.platform.clock import SYSTEM_CLOCK
 from orbitmq.protocol.bodies import MessageQueue
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.message.batch import encode_batch
@@ -151,3 +152,11 @@ def test_a_damaged_answer_is_a_protocol_error(damage: str) -> None:
         data[0] = 0x7F
     with pytest.raises(ProtocolError):
         pulled_messages(bytes(data), "broker-a", "orders", 0)
+
+
+async def test_tools_see_since_when_a_queue_that_has_not_moved_is_assigned() -> None:
+    before = SYSTEM_CLOCK.now_ms()
+    info = window().info()
+    times = {info.last_consume_timestamp, info.last_pull_timestamp, info.last_lock_timestamp}
+    assert len(times) == 1
+    assert before <= times.pop() <= SYSTEM_CLOCK.now_ms()

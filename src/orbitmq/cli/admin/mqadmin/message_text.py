@@ -39,10 +39,10 @@ def properties_text(message: ReceivedMessage, extra: dict[str, str] | None = Non
     return map_text({**message.properties, **(extra or {})}, PROPERTIES_CAPACITY)
 
 
-def message_text(message: ReceivedMessage, extra: dict[str, str]) -> str:
+def message_text(message: ReceivedMessage, extra: dict[str, str], *, with_body: bool = True) -> str:
     """``MessageExt.toString``. ``extra`` are properties that a client adds to pulled messages."""
     record = message.record
-    body = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in body_of(message))
+    body = _bytes_text(body_of(message)) if with_body else "null"
     return (
         f"MessageExt [brokerName={message.broker_name}, queueId={record.queue_id}, storeSize={record.size}, "
         f"queueOffset={record.queue_offset}, sysFlag={record.sys_flag}, bornTimestamp={record.born_timestamp}, "
@@ -50,8 +50,13 @@ def message_text(message: ReceivedMessage, extra: dict[str, str]) -> str:
         f"msgId={message.offset_message_id}, commitLogOffset={record.physical_offset}, bodyCRC={record.body_crc}, "
         f"reconsumeTimes={record.reconsume_times}, preparedTransactionOffset={record.prepared_transaction_offset}, "
         f"toString()=Message{{topic='{message.topic}', flag={record.flag}, "
-        f"properties={properties_text(message, extra)}, body=[{body}], transactionId='null'}}]"
+        f"properties={properties_text(message, extra)}, body={body}, transactionId='null'}}]"
     )
+
+
+def _bytes_text(body: bytes) -> str:
+    """``Arrays.toString``."""
+    return f"[{', '.join(str(byte - 256 if byte > 127 else byte) for byte in body)}]"
 
 
 def print_message(

@@ -33,7 +33,7 @@ clients consumerStatus ConsumerStatusSubCommand | g/consumerGroup* i/clientId b/
 clients consumerConnection ConsumerConnectionSubCommand | g/consumerGroup* b/brokerAddr | Query consumer's socket connection, client version and subscription.
 clients producerConnection ProducerConnectionSubCommand | g/producerGroup* t/topic* | Query producer's socket connection and client version.
 clients producer ProducerSubCommand | b/broker* | Query producer's instances, connection, status, etc.
-- startMonitoring StartMonitoringSubCommand | | Start Monitoring.
+monitoring startMonitoring StartMonitoringSubCommand | | Start Monitoring.
 offsets resetOffsetByTime ResetOffsetByTimeCommand | g/group* t/topic* s/timestamp* f/force b/broker q/queue o/offset c/cluster | Reset consumer offset by timestamp(without client restart).
 offsets skipAccumulatedMessage SkipAccumulationSubCommand | g/group* t/topic* f/force c/cluster | Skip all messages that are accumulated (not consumed) currently.
 offsets cloneGroupOffset CloneGroupOffsetCommand | s/srcGroup* d/destGroup* t/topic* o/offline | Clone offset from other group.
@@ -77,7 +77,7 @@ sending sendMessage SendMessageCommand | t/topic* p/body* k/key c/tags b/broker 
 sending checkMsgSendRT CheckMsgSendRTCommand | t/topic* a/amount s/size | Check message send response time.
 sending sendMsgStatus SendMsgStatusCommand | b/brokerName* s/messageSize c/count | Send msg to broker.
 sending clusterRT CLusterSendMsgRTCommand | a/amount s/size c/cluster p/printLog m/machineRoom i/interval | List All clusters Message Send RT.
-- dumpCompactionLog DumpCompactionLogCommand | f/file | Parse compaction log to message.
+compaction dumpCompactionLog DumpCompactionLogCommand | f/file | Parse compaction log to message.
 access createUser CreateUserSubCommand | {b/brokerAddr c/clusterName}* u/username* p/password* t/userType | Create user to cluster.
 access updateUser UpdateUserSubCommand | {b/brokerAddr c/clusterName}* u/username* p/password t/userType s/userStatus | Update user to cluster.
 access deleteUser DeleteUserSubCommand | {b/brokerAddr c/clusterName}* u/username* | Delete user from cluster.
@@ -109,11 +109,11 @@ lite triggerLiteDispatch TriggerLiteDispatchSubCommand | p/parentTopic* g/group*
 """  # noqa: E501 - a table
 
 UNSUPPORTED = {
-    "updateStaticTopic": "static topics are made with Apache's mqadmin, which works on this cluster",
-    "remappingStaticTopic": "static topics are remapped with Apache's mqadmin, which works on this cluster",
-    "startMonitoring": "use `orbitmq check`, `orbitmq top` and the metrics of the brokers instead",
-    "dumpCompactionLog": "OrbitMQ's stores have no compaction log",
-    "exportMetadataInRocksDB": "OrbitMQ's stores have no RocksDB; use exportMetadata",
+    "updateStaticTopic": "OrbitMQ's brokers have no static topics, use updateTopic; for those of Apache's brokers "
+    "use Apache's mqadmin",
+    "remappingStaticTopic": "OrbitMQ's brokers have no static topics; for those of Apache's brokers use Apache's "
+    "mqadmin",
+    "exportMetadataInRocksDB": "OrbitMQ has no RocksDB; use exportMetadata",
 }
 """Commands that do not work here, and what to use."""
 
