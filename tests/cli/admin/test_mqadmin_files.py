@@ -156,7 +156,6 @@ def first_round(shell: Shell, home: Path) -> list[str]:
     """What the monitor prints until the end of a round. It runs until Ctrl-C."""
     command = [sys.executable, "-m", "orbitmq", "mqadmin", "startMonitoring"]
     environment = {**os.environ, **shell.environment, "HOME": str(home)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
