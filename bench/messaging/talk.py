@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SEND_MESSAGE_V2 = 310
 GET_BROKER_RUNTIME_INFO = 28
 GET_MAX_OFFSET = 30
+UPDATE_CONSUMER_OFFSET = 15
 PROBED_TOPIC = "Bench-probed"
 
 _PATIENCE_SECONDS = 60
@@ -54,6 +55,18 @@ class Talk:
             self._socket.sendall(b"".join(requests))
             found += [int(self._answer()[0]["extFields"]["offset"]) for _ in requests]
         return found
+
+    def commit(self, group: str, topic: str, queues: int, offset: int = 1) -> None:
+        """Commit an offset of a group in each queue of a topic, some hundred requests at once."""
+        fields = {"consumerGroup": group, "topic": topic, "commitOffset": str(offset)}
+        for first in range(0, queues, _AT_ONCE):
+            requests = [
+                _frame(UPDATE_CONSUMER_OFFSET, {**fields, "queueId": str(queue), "bname": self._server.broker_name})
+                for queue in range(first, min(first + _AT_ONCE, queues))
+            ]
+            self._socket.sendall(b"".join(requests))
+            for _ in requests:
+                self._answer()
 
     def timers_behind(self) -> int:
         """Timers that were taken and are not in the wheel yet."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bench.suite.consumes import consumes
 from bench.suite.lifetimes import lifetimes
+from bench.suite.monitored import Monitored
 from bench.suite.others import OtherSystems
 from bench.suite.scale import Backlog, ManyQueues
 from bench.suite.sends import ApachesProducer, Batches, EchoCeiling, OtherClients, SyncFlush, sends
@@ -26,6 +27,7 @@ def scenarios(size: Size) -> list[Scenario]:
         Batches(size),
         ManyQueues(size),
         Backlog(size),
+        Monitored(size),
         *consumes(size),
         *lifetimes(size),
         OtherSystems(size),
