@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from orbitmq.platform.memory_budget import RECEIVED, UNSENT
@@ -394,11 +395,14 @@ class Connection(asyncio.Protocol):
 
     def _process(self, data: bytes) -> None:
         """Process received bytes, or leave them to the next iteration if the time of this one is used up."""
-        scheduler = self._endpoint.begin_iteration()
-        if scheduler.clock() >= scheduler.until:
+        scheduler = self._endpoint.scheduler
+        if scheduler.until == math.inf:
+            self._endpoint.begin_iteration()
+        elif scheduler.clock() >= scheduler.until:
             self._unparsed = data
             self._schedule_backlog()
-        elif self._interceptor is None:
+            return
+        if self._interceptor is None:
             self._parse_frames(data)
         else:
             self.intercept(data, self._interceptor)
@@ -408,7 +412,7 @@ class Connection(asyncio.Protocol):
         while not self._closing and (data := self._parser.joined(data)):
             taken, others = interceptor.take(self, data)
             stop = taken + others
-            if taken < stop:
+            if others:
                 self._parse_frames(data[taken:stop] if taken or stop < len(data) else data)
             if stop >= len(data):
                 return

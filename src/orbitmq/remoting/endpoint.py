@@ -183,6 +183,8 @@ class Endpoint:
 
     def intercept_received(self) -> None:
         """Pass all batched bytes to their interceptors now."""
+        if not self._received:
+            return
         received, self._received = self._received, {}
         for interceptor, batch in received.items():
             for connection, _ in batch:
@@ -211,7 +213,8 @@ class Endpoint:
         scheduler = self.scheduler
         if scheduler.until == math.inf:
             scheduler.begin()
-            self.schedule_iteration_end()
+            if not self._end_is_scheduled:
+                self.schedule_iteration_end()
         return scheduler
 
     def schedule_iteration_end(self) -> None:

@@ -70,6 +70,8 @@ class FastPathAdapter(abc.ABC, Generic[NativeType]):
             if served < 0:
                 return total
             total += served
+            if served == len(data):
+                return total
             missing = self._native.missing_route
             if missing is None or not self._open_route(connection, *missing):
                 return total

@@ -98,9 +98,8 @@ class FastPath:
         Returns the bytes served, and the bytes behind them that are for the request handlers before the next frame
         that may be served here.
         """
-        if self._sends is not None and _begins(data, HEADER_AT, _SENDS):
-            prefixes, taken = _SENDS, self._sends.take(connection, data)
-        elif self._pulls is not None and _begins(data, HEADER_AT, _PULLS):
+        # Pulls first: sends mostly come by ``take_together``.
+        if self._pulls is not None and (data.startswith(_PULLS, HEADER_AT) or _begins(data, HEADER_AT, _PULLS)):
             taken = self._pulls.take(connection, data)
             if taken == len(data) or self._pulls.is_full:
                 # Full: the rest waits until the peer has read these answers.
@@ -109,6 +108,8 @@ class FastPath:
                 # This pull finds nothing; those behind it may find something.
                 return taken, self._until_next(data, taken)
             prefixes = _PULLS
+        elif self._sends is not None and _begins(data, HEADER_AT, _SENDS):
+            prefixes, taken = _SENDS, self._sends.take(connection, data)
         elif self._pops is not None and _begins(data, HEADER_AT, _POPS):
             prefixes, taken = _POPS, self._pops.take(connection, data)
             if self._pops.is_full:

@@ -99,17 +99,23 @@ class PullFastPath(FastPathAdapter["PullServer"]):
         self.is_full = False
         if offsets.pending_resets:
             return NOT_NOW
+        # Without packing of arguments and lookups by name: this is a third of what a pull costs in Python.
         size, pulled = self._native.answer(
-            *(data, log.start, log.committed, self._pulls.replicas.far, reader.checked_from),
-            *(log.file_size, log.files.buffer_at, reader.cold.cold_ranges),
+            data,
+            log.start,
+            log.committed,
+            self._pulls.replicas.far,
+            reader.checked_from,
+            log.file_size,
+            log.files.buffer_at,
+            reader.cold.cold_ranges,
         )
-        for pull in pulled:
-            queue = pull.queue
-            if pull.commit_offset >= 0:
-                offsets.commit(*queue, pull.commit_offset, connection.remote_address)
-            self._got(*queue, pull.message_count, pull.size)
-            self._commit_pull(*queue, pull.next_offset, connection.remote_address)
-            connection.send(pull.answer)
+        for (group, topic, queue_id), next_offset, count, stored, commit_offset, answer in pulled:
+            if commit_offset >= 0:
+                offsets.commit(group, topic, queue_id, commit_offset, connection.remote_address)
+            self._got(group, topic, queue_id, count, stored)
+            self._commit_pull(group, topic, queue_id, next_offset, connection.remote_address)
+            connection.send(answer)
         self.served += len(pulled)
         self.is_full = self._native.is_full
         return size

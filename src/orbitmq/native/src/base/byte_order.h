@@ -21,6 +21,7 @@ static inline void put32(uint8_t *at, uint32_t value) { value = __builtin_bswap3
 static inline void put64(uint8_t *at, uint64_t value) { value = __builtin_bswap64(value); memcpy(at, &value, 8); }
 static inline uint32_t get16(const uint8_t *at) { return (uint32_t)at[0] << 8 | at[1]; }
 static inline uint64_t get64(const uint8_t *at) { uint64_t value; memcpy(&value, at, 8); return __builtin_bswap64(value); }
+static inline uint64_t little64(const uint8_t *at) { uint64_t value; memcpy(&value, at, 8); return value; }
 static inline uint32_t get32(const uint8_t *at) { uint32_t value; memcpy(&value, at, 4); return __builtin_bswap32(value); }
 
 static inline uint32_t hash_on(uint32_t hash, const uint8_t *at, Py_ssize_t size) {
