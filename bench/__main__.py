@@ -1,7 +1,8 @@
 """``python -m bench``: run scenarios, print a table, write JSON. ``python -m bench server`` measures servers,
 ``python -m bench messages`` timers, delay levels, transactions and POP, ``python -m bench client`` clients,
 ``python -m bench spark`` Spark over topics and stores, ``python -m bench rebuild`` building queues from a log,
-``python -m bench replicas`` masters with slaves, ``python -m bench grpc`` the gRPC port,
+``python -m bench replicas`` masters with slaves, ``python -m bench security`` signed and encrypted sends,
+``python -m bench grpc`` the gRPC port,
 ``python -m bench failover`` one failover as a list of events and a plot,
 ``python -m bench suite`` all systems in all scenarios, with a report."""
 
@@ -28,6 +29,7 @@ from bench.proxy.command import grpc
 from bench.rebuild import rebuild
 from bench.replicas.command import replicas
 from bench.report import Report
+from bench.security.command import security
 from bench.server.command import server
 from bench.spark.command import spark
 from bench.suite.command import suite
@@ -39,6 +41,7 @@ app.command("client")(client)
 app.command("spark")(spark)
 app.command("rebuild")(rebuild)
 app.command("replicas")(replicas)
+app.command("security")(security)
 app.command("suite")(suite)
 app.command("grpc")(grpc)
 app.command("failover")(failover)

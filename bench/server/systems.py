@@ -211,10 +211,11 @@ def start_apache(
     *,
     opened: Callable[[str], None] | None = None,
     patience: float = _START_SECONDS,
+    flags: Sequence[str] = (),
 ) -> Server:
     """Apache's name server and, as a process of its own, its broker with a heap of 2 GiB.
 
-    The properties win over those that it has here in any case.
+    The properties win over those that it has here in any case. ``flags`` are options of the broker's JVM.
     """
     nameserver = f"127.0.0.1:{free_port()}"
     name_process = java_server(
@@ -242,7 +243,7 @@ def start_apache(
             "org.apache.rocketmq.broker.BrokerStartup",
             ("-n", nameserver),
             properties,
-            APACHE_HEAP,
+            (*APACHE_HEAP, *flags),
             broker_home,
         ),
         nameserver,

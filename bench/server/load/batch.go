@@ -23,7 +23,7 @@ func (s settings) perRequest() int64 {
 func batchTemplate(s settings, connection, queue int, born int64) template {
 	properties := "UNIQ_KEY\x01" + keyOf(connection, born) + "\x02WAIT\x01true\x02TAGS\x01TagA\x02"
 	item := batchItem(content(s.body), properties)
-	made := newTemplate(s.headers, sendBatchMessage, []field{
+	made := s.template(sendBatchMessage, []field{
 		{"a", s.group},
 		{"b", s.topic},
 		{"c", "TBW102"},

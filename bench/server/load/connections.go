@@ -2,7 +2,6 @@
 package main
 
 import (
-	"net"
 	"strings"
 	"syscall"
 	"time"
@@ -27,7 +26,7 @@ func connect(s settings) ([]worker, *meeting, error) {
 	}
 	for number := 0; number < s.connections; number++ {
 		here := s.at(number)
-		socket, err := net.Dial("tcp", here.address)
+		socket, err := here.dial(here.address)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -49,7 +48,7 @@ func connect(s settings) ([]worker, *meeting, error) {
 		return workers, nil, nil
 	}
 	for number := 0; number < s.followers; number++ {
-		socket, err := net.Dial("tcp", s.address)
+		socket, err := s.dial(s.address)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -50,6 +50,8 @@ type template struct {
 	queueID int
 	// keys are those of the messages in a batch.
 	keys []int
+	// signature is nil without credentials.
+	signature *signature
 }
 
 // A place holder has the width of what replaces it and appears nowhere else.
@@ -80,7 +82,7 @@ func sendTemplate(s settings, connection, queue int, born int64) template {
 	if shape := shapes[s.headers]; shape != nil && !shape.uniqueKey {
 		properties = "TAGS\x01" + tagPlace + "\x02"
 	}
-	made := newTemplate(s.headers, sendMessageV2, []field{
+	made := s.template(sendMessageV2, []field{
 		{"a", s.group},
 		{"b", s.topic},
 		{"c", "TBW102"},
@@ -109,7 +111,7 @@ func pullTemplate(s settings, queue int, now int64) template {
 	if s.holdMs > 0 {
 		sysFlag |= suspended
 	}
-	return newTemplate(s.headers, pullMessage, []field{
+	return s.template(pullMessage, []field{
 		{"queueId", fmt.Sprint(queue)},
 		{"maxMsgBytes", "262144"},
 		{"maxMsgNums", fmt.Sprint(s.batch)},

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha1"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"testing"
@@ -208,6 +211,29 @@ func TestTheQueueOfARequestIsWrittenOverWhateverItsLength(t *testing.T) {
 				if !bytes.Equal(frame, wanted.appendTo(nil, 1_234_567, number)) {
 					t.Errorf("%s, %s: request %d is %q", mode, headers, number, frame)
 				}
+			}
+		}
+	}
+}
+
+func TestARequestIsSignedWithWhatItHas(t *testing.T) {
+	for _, headers := range []string{"json", "binary"} {
+		s := settings{
+			mode: "send", headers: headers, topic: "T", group: "G", broker: "b", body: 10, queues: 8, topics: 1, connections: 1,
+			accessKey: "alice", secretKey: "secret",
+		}
+		requests := newSpread(s, 0, 1_700_000_000_000)
+		for number := int64(0); number < 3; number++ {
+			frame, used := requests.appendTo(nil, 1_234_567, number)
+			used.sign(frame)
+			key := fmt.Sprintf("7F0000010000%08X%012X", uint32(1_700_000_000_000&0xFFFFFFFF), number)
+			// AccessKey and a to n, in this order, without the signature; then the body.
+			content := "alice" + "G" + "T" + "TBW102" + "4" + fmt.Sprint(number%8) + "0" + "1700000000000" + "0" +
+				"UNIQ_KEY\x01" + key + "\x02WAIT\x01true\x02TAGS\x01TagA\x02" + "0" + "false" + "false" + "b"
+			mac := hmac.New(sha1.New, []byte("secret"))
+			mac.Write(append([]byte(content), frame[len(frame)-10:]...))
+			if wanted := base64.StdEncoding.EncodeToString(mac.Sum(nil)); !bytes.Contains(frame, []byte(wanted)) {
+				t.Errorf("%s: %s is not in %q", headers, wanted, frame)
 			}
 		}
 	}

@@ -49,6 +49,9 @@ type settings struct {
 	tagEvery    int64
 	expression  string
 	offsets     []int64
+	accessKey   string
+	secretKey   string
+	tls         bool
 }
 
 // modes, and what each of them counts.
@@ -126,6 +129,9 @@ func main() {
 	flag.BoolVar(&s.persistent, "persistent", true, "send messages by AMQP that outlive the server")
 	flag.Int64Var(&s.tagEvery, "tag-every", 1, "send one of so many messages with TagA, and the others with TagB")
 	flag.StringVar(&s.expression, "expression", "*", "pull messages with these tags")
+	flag.StringVar(&s.accessKey, "access-key", "", "sign requests as this user")
+	flag.StringVar(&s.secretKey, "secret-key", "", "the password of that user")
+	flag.BoolVar(&s.tls, "tls", false, "encrypt connections; the certificate of the server is not verified")
 	offsets := flag.String("offsets", "", "where to begin in each queue, and where to begin again, separated by commas")
 	flag.Parse()
 	for _, text := range strings.Split(*offsets, ",") {
@@ -191,7 +197,7 @@ func (s settings) check() error {
 	case s.body < 1 || s.body > 4<<20 || s.batch < 1:
 		return fmt.Errorf("a body has between 1 byte and 4 MiB, a batch at least one message")
 	}
-	return nil
+	return s.checkSecurity()
 }
 
 // result is what a run found out.

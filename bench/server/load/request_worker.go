@@ -131,11 +131,14 @@ func (l *requestWorker) request(at int, now time.Time) {
 		if l.settings.stamps() {
 			stamp(l.out[start:], l.settings.body, now)
 		}
+		used.sign(l.out[start:])
 		s.half.number = l.counter
 		l.counter++
 	default:
 		s.sent = now
+		start := len(l.out)
 		l.out = l.templates[s.queue].appendTo(l.out, opaque, s.offset)
+		l.templates[s.queue].sign(l.out[start:])
 	}
 }
 

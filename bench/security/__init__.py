@@ -1,0 +1,1 @@
+"""What access control and TLS cost: the raw load with signed requests and encrypted connections."""
