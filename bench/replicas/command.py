@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 import json
 import sys
 import tempfile
@@ -16,12 +18,14 @@ from rich.table import Table
 
 from bench.figures import Figure, figure
 from bench.machine import GIB, MIB, describe_machine, free_space, load_average
+from bench.replicas.bars import SLAVE_CPU, Found, subject_of, verdicts
 from bench.replicas.pairs import CATCH_UP_SECONDS, Pair, Shape
 from bench.report import formatted
 from bench.server import raw_load
 from bench.server.measures import CPU, P99, RATE
 from bench.server.raw_load import RawLoad
 from bench.server.systems import APACHE, ORBITMQ
+from bench.suite.rounds import in_order
 from peers import apache
 from peers.process import PeerError
 
@@ -29,15 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LOADS = (RawLoad("send", 128, 8, 64), RawLoad("send", 128, 64, 1))
-SLAVE_CPU = "CPU of the slaves per message"
 SHAPES = (
     Shape(ORBITMQ, 0),
     Shape(ORBITMQ, 1),
     Shape(ORBITMQ, 1, is_sync=True),
     Shape(ORBITMQ, 2, is_sync=True),
+    Shape(ORBITMQ, 1, is_sync=True, is_controlled=True),
     Shape(APACHE, 0),
     Shape(APACHE, 1),
     Shape(APACHE, 1, is_sync=True),
+    Shape(APACHE, 2, is_sync=True),
 )
 CATCH_UP_BODY = 4096
 CATCH_UP_ROUNDS = 3
@@ -48,7 +53,12 @@ def replicas(
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run; its figures say little.")] = False,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each load; 5 without it.")] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 3.0,
-    only: Annotated[str | None, typer.Option(help="Only systems whose name contains this.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only shapes whose name contains this; may be given several times.")
+    ] = None,
+    catch_up: Annotated[
+        bool, typer.Option("--catch-up/--no-catch-up", help="Also measure an empty slave behind a long log.")
+    ] = True,
     json_to: Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")] = None,
     directory: Annotated[
         str | None, typer.Option("--dir", help="Where to make a temporary folder, removed afterwards.")
@@ -57,7 +67,7 @@ def replicas(
     """Measure masters with slaves beside the same without, of OrbitMQ and of Apache RocketMQ."""
     console = Console(stderr=json_to == "-", width=None if sys.stdout.isatty() else 150)
     rounds = rounds or (1 if quick else 5)
-    shapes = [shape for shape in SHAPES if not only or only in shape.name]
+    shapes = [shape for shape in SHAPES if not only or any(text in shape.name for text in only)]
     if any(shape.system == APACHE for shape in shapes) and (reason := apache.available()):
         console.print(f"{APACHE}: {reason}", highlight=False)
         shapes = [shape for shape in shapes if shape.system != APACHE]
@@ -67,8 +77,10 @@ def replicas(
         machine, load = describe_machine(root), load_average()
         try:
             raw_load.require()
-            figures = _sends(shapes, Path(root), rounds, seconds)
-            figures += _catch_up(Path(root) / "catch-up", 256 * MIB if quick else 5 * GIB)
+            found = _sends(shapes, Path(root), rounds, seconds)
+            figures = [figure(subject, measure, unit, values) for (subject, measure, unit), values in found.items()]
+            if catch_up:
+                figures += _catch_up(Path(root) / "catch-up", 256 * MIB if quick else 5 * GIB)
         except PeerError as error:
             console.print(str(error), highlight=False, markup=False)
             raise typer.Exit(1) from None
@@ -77,10 +89,14 @@ def replicas(
         spread = f"{formatted(each.low)} … {formatted(each.high)} {each.unit}"
         table.add_row(each.subject, each.measure, formatted(each.median), spread)
     console.print(table)
+    judged = verdicts(found, [(load.connections, load.in_flight) for load in LOADS])
+    for one in judged:
+        console.print(str(one), highlight=False, markup=False)
     results = {
         "machine": machine,
         "load_average": [load, load_average()],
         "figures": [one.as_json() for one in figures],
+        "bars": [dataclasses.asdict(one) for one in judged],
     }
     if json_to == "-":
         sys.stdout.write(json.dumps(results, indent=2, default=str) + "\n")
@@ -88,7 +104,7 @@ def replicas(
         Path(json_to).write_text(json.dumps(results, indent=2, default=str) + "\n", "utf-8")
 
 
-def _sends(shapes: Sequence[Shape], root: Path, rounds: int, seconds: float) -> list[Figure]:
+def _sends(shapes: Sequence[Shape], root: Path, rounds: int, seconds: float) -> Found:
     """Every system takes its turn in every round of every load."""
     with contextlib.ExitStack() as stack:
         pairs = []
@@ -101,15 +117,14 @@ def _sends(shapes: Sequence[Shape], root: Path, rounds: int, seconds: float) -> 
             raw_load.send_for(LOADS[0], pair.master, seconds)
             pair.halt()
             pairs.append(pair)
-        found: dict[tuple[str, str, str], list[float]] = {}
-        for load in LOADS:
-            for _ in range(rounds):
-                for pair in pairs:
-                    _measure(pair, load, seconds, found)
-    return [figure(subject, measure, unit, values) for (subject, measure, unit), values in found.items()]
+        found: Found = {}
+        for number, load in itertools.product(range(rounds), LOADS):
+            for pair in in_order(pairs, number):
+                _measure(pair, load, seconds, found)
+    return found
 
 
-def _measure(pair: Pair, load: RawLoad, seconds: float, found: dict[tuple[str, str, str], list[float]]) -> None:
+def _measure(pair: Pair, load: RawLoad, seconds: float, found: Found) -> None:
     with pair.turn():
         before = pair.slave_seconds()
         sample = raw_load.measure(load, pair.master, seconds)
@@ -118,7 +133,7 @@ def _measure(pair: Pair, load: RawLoad, seconds: float, found: dict[tuple[str, s
         if pair.slaves:
             pair.slaves[0].wait_until(pair.is_copied, what="copied", seconds=CATCH_UP_SECONDS)
         used = pair.slave_seconds() - before
-    subject = f"{pair.shape.name}: {load.connections} × {load.in_flight}"
+    subject = subject_of(pair.shape.name, load.connections, load.in_flight)
     for measure in (RATE, P99, CPU):
         found.setdefault((subject, measure.name, measure.unit), []).append(sample.values[measure])
     if pair.slaves:

@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from bench.replicas.controlled import CONTROLLED, controller_of, set_size, start_controlled
 from bench.server.systems import APACHE, APACHE_HEAP, ORBITMQ, Server, java_server, start_apache, start_orbitmq
 from bench.server.usage import processor_seconds
 from orbitmq.protocol.bodies import HARuntimeInfo
@@ -17,7 +18,7 @@ from peers.ports import free_port, is_listening
 from peers.process import PeerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 GET_BROKER_HA_STATUS = 907
@@ -35,18 +36,23 @@ class Shape:
     system: str
     slaves: int
     is_sync: bool = False
+    is_controlled: bool = False
+    """A controller names the master, and sends wait for the whole sync state set."""
 
     @property
     def name(self) -> str:
         if not self.slaves:
             return f"{self.system}, no slave"
+        if self.is_controlled:
+            return f"{self.system}, controller mode, {self.slaves} slave(s)"
         return f"{self.system}, {'SYNC' if self.is_sync else 'ASYNC'}_MASTER, {self.slaves} slave(s)"
 
     @property
     def settings(self) -> dict[str, str]:
         role = "SYNC_MASTER" if self.is_sync else "ASYNC_MASTER"
         needed = str(1 + self.slaves if self.is_sync else 1)
-        return {**SHARED, "brokerRole": role, "totalReplicas": str(1 + self.slaves), "inSyncReplicas": needed}
+        settings = {**SHARED, "totalReplicas": str(1 + self.slaves), "inSyncReplicas": needed}
+        return {**settings, **CONTROLLED} if self.is_controlled else {**settings, "brokerRole": role}
 
 
 class Pair:
@@ -55,7 +61,10 @@ class Pair:
     def __init__(self, shape: Shape, home: Path) -> None:
         self.shape = shape
         self._home = home
+        start: Callable[[Path, Mapping[str, str]], Server]
         start = start_orbitmq if shape.system == ORBITMQ else start_apache
+        if shape.is_controlled:
+            start = start_controlled
         self.master: Server = start(home / "master", shape.settings)
         self.slaves: list[PeerProcess] = []
 
@@ -65,6 +74,12 @@ class Pair:
         if self.slaves:
             self.slaves[-1].wait_until(
                 lambda: self.in_sync() == self.shape.slaves, what="in sync", seconds=START_SECONDS
+            )
+        if self.shape.is_controlled:
+            self.slaves[-1].wait_until(
+                lambda: set_size(self._home / "master", SHARED["brokerName"]) == 1 + self.shape.slaves,
+                what="in the sync state set",
+                seconds=START_SECONDS,
             )
 
     def exchange_slave(self) -> None:
@@ -79,8 +94,6 @@ class Pair:
         port = free_port(-2, 1)
         settings = {
             **SHARED,
-            "brokerRole": "SLAVE",
-            "brokerId": str(number),
             "brokerIP1": "127.0.0.1",
             "brokerIP2": "127.0.0.1",
             "listenPort": str(port),
@@ -88,7 +101,11 @@ class Pair:
             "storePathCommitLog": str(home / "store" / "commitlog"),
             "fileReservedTime": "876000",
         }
-        if self.shape.system == ORBITMQ:
+        if self.shape.is_controlled:
+            settings |= {**CONTROLLED, "controllerAddr": controller_of(self._home / "master")}
+        else:
+            settings |= {"brokerRole": "SLAVE", "brokerId": str(number)}
+        if self.shape.system == ORBITMQ and not self.shape.is_controlled:
             # Apache's slave of 5.5.0 connects to "null" if it is given; its name server has the address.
             settings["haMasterAddress"] = f"127.0.0.1:{master_port + 1}"
         if self.shape.system == ORBITMQ:

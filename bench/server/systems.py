@@ -193,7 +193,7 @@ def start_orbitmq(
     if settings:
         command += ["--conf", str(_written(home / "broker.conf", _ORBITMQ_SETTINGS | dict(settings)))]
     environment = {} if package is None else {"PYTHONPATH": str(package)}
-    return _started(
+    return started(
         name,
         [],
         lambda: PeerProcess("orbitmq serve", command, home=home, environment=environment),
@@ -235,7 +235,7 @@ def start_apache(
         "storePathRootDir": str(broker_home / "store"),
         "storePathCommitLog": str(broker_home / "store" / "commitlog"),
     }
-    return _started(
+    return started(
         APACHE,
         [name_process],
         lambda: java_server(
@@ -280,7 +280,7 @@ def _written(path: Path, settings: Mapping[str, str]) -> Path:
     return path
 
 
-def _started(
+def started(
     name: str,
     others: list[PeerProcess],
     start_broker: Callable[[], PeerProcess],
