@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from bench.server.systems import ORBITMQ, start_apache, start_orbitmq
+from bench.server.systems import ORBITMQ, start_apache_with, start_orbitmq
 from orbitmq.admin import AdminClient
 from orbitmq.cli.server.certificates import server_certificate
 from orbitmq.protocol.bodies import PolicyEntryInfo
@@ -63,7 +63,7 @@ def _apache(home: Path, settings: Mapping[str, str], files: Files) -> Server:
         "tls.server.need.client.auth=none\n",
         "utf-8",
     )
-    return start_apache(home, settings, flags=("-Dtls.server.mode=permissive", f"-Dtls.config.file={properties}"))
+    return start_apache_with(("-Dtls.server.mode=permissive", f"-Dtls.config.file={properties}"), home, settings)
 
 
 async def _let_load(nameserver: str, topics: Sequence[str]) -> None:

@@ -211,12 +211,23 @@ def start_apache(
     *,
     opened: Callable[[str], None] | None = None,
     patience: float = _START_SECONDS,
-    flags: Sequence[str] = (),
 ) -> Server:
     """Apache's name server and, as a process of its own, its broker with a heap of 2 GiB.
 
-    The properties win over those that it has here in any case. ``flags`` are options of the broker's JVM.
+    The properties win over those that it has here in any case.
     """
+    return start_apache_with((), home, settings, opened=opened, patience=patience)
+
+
+def start_apache_with(
+    flags: Sequence[str],
+    home: Path,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    *,
+    opened: Callable[[str], None] | None = None,
+    patience: float = _START_SECONDS,
+) -> Server:
+    """The same with these options of the broker's JVM."""
     nameserver = f"127.0.0.1:{free_port()}"
     name_process = java_server(
         "Apache name server",
