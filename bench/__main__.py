@@ -2,7 +2,7 @@
 ``python -m bench messages`` timers, delay levels, transactions and POP, ``python -m bench client`` clients,
 ``python -m bench spark`` Spark over topics and stores, ``python -m bench rebuild`` building queues from a log,
 ``python -m bench replicas`` masters with slaves, ``python -m bench security`` signed and encrypted sends,
-``python -m bench grpc`` the gRPC port,
+``python -m bench floods`` a client beside bad ones, ``python -m bench grpc`` the gRPC port,
 ``python -m bench failover`` one failover as a list of events and a plot,
 ``python -m bench suite`` all systems in all scenarios, with a report."""
 
@@ -23,6 +23,7 @@ from bench.catalog import SCENARIOS, Scenario
 from bench.client.command import client
 from bench.failover.command import failover
 from bench.figures import Settings, Size
+from bench.floods.command import floods
 from bench.machine import GIB, describe_machine, free_space, load_average, source_state
 from bench.messaging.command import messages
 from bench.proxy.command import grpc
@@ -42,6 +43,7 @@ app.command("spark")(spark)
 app.command("rebuild")(rebuild)
 app.command("replicas")(replicas)
 app.command("security")(security)
+app.command("floods")(floods)
 app.command("suite")(suite)
 app.command("grpc")(grpc)
 app.command("failover")(failover)

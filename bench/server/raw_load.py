@@ -203,6 +203,11 @@ def run_load(
     return finding(message), used
 
 
+def line_of(process: PeerProcess, seconds: float) -> bytes:
+    """The next line that a program prints, which was started for a conversation."""
+    return _line(process.pipes[1], process, seconds)
+
+
 def _line(stream: IO[bytes], process: PeerProcess, seconds: float) -> bytes:
     """The next line; a program that prints none in time, or ends instead, is quoted."""
     if not select.select([stream], [], [], seconds)[0]:

@@ -18,6 +18,9 @@ func (s settings) at(number int) settings {
 
 // connect makes the workers of a run, and how those that send meet those that follow, if there are any.
 func connect(s settings) ([]worker, *meeting, error) {
+	if s.mode == "flood" {
+		return connectFlood(s)
+	}
 	var workers []worker
 	var met *meeting
 	if s.stamps() {

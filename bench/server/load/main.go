@@ -52,6 +52,7 @@ type settings struct {
 	accessKey   string
 	secretKey   string
 	tls         bool
+	flood       string
 }
 
 // modes, and what each of them counts.
@@ -66,6 +67,7 @@ var modes = map[string]string{
 	"steady":      "messages that were taken, sent at -rate whether or not there are answers",
 	"longpoll":    "messages that -followers got, which were sent as in steady",
 	"mixed":       "messages that -followers got, which were sent as in send",
+	"flood":       "connections that -flood had",
 }
 
 // sends is true if the workers send messages, false if they read them.
@@ -102,7 +104,7 @@ var connectors = map[string]func(settings) ([]worker, *meeting, error){
 func main() {
 	var s settings
 	flag.StringVar(&s.address, "address", "", "host:port of the broker; of several, separated by commas, each gets its share of connections")
-	flag.StringVar(&s.mode, "mode", "send", "send, send-batch, pull, drain, transaction, pop, pop-batch, steady, longpoll or mixed")
+	flag.StringVar(&s.mode, "mode", "send", "send, send-batch, pull, drain, transaction, pop, pop-batch, steady, longpoll, mixed or flood")
 	flag.StringVar(&s.protocol, "protocol", "rocketmq", "rocketmq; or kafka or amqp, to send and pull only, and kafka to send-batch")
 	flag.StringVar(&s.headers, "headers", "json", "json or binary, as the Java client writes them, or those of another client: go, node, cpp")
 	flag.IntVar(&s.connections, "connections", 8, "how many connections")
@@ -129,6 +131,7 @@ func main() {
 	flag.BoolVar(&s.persistent, "persistent", true, "send messages by AMQP that outlive the server")
 	flag.Int64Var(&s.tagEvery, "tag-every", 1, "send one of so many messages with TagA, and the others with TagB")
 	flag.StringVar(&s.expression, "expression", "*", "pull messages with these tags")
+	flag.StringVar(&s.flood, "flood", "idle", "what connections of mode flood do: idle, deaf, connects (-rate of them a second) or slow")
 	flag.StringVar(&s.accessKey, "access-key", "", "sign requests as this user")
 	flag.StringVar(&s.secretKey, "secret-key", "", "the password of that user")
 	flag.BoolVar(&s.tls, "tls", false, "encrypt connections; the certificate of the server is not verified")
@@ -178,6 +181,8 @@ func (s settings) check() error {
 		return fmt.Errorf("pulls begin at 0, or at an offset for each queue")
 	case s.mode == "drain" && (len(s.offsets) != s.queues || s.inFlight != s.queues || s.connections != 1):
 		return fmt.Errorf("to drain takes one connection, and an offset and a request in flight for each queue")
+	case s.mode == "flood" && (floods[s.flood] == nil || s.flood == "connects" && s.rate <= 0):
+		return fmt.Errorf("a flood is idle, deaf, connects at a rate, or slow, not %q", s.flood)
 	case s.steady() && s.rate <= 0:
 		return fmt.Errorf("sending at times takes a rate")
 	case s.settle < 0 || s.settle > 0 && !s.stamps():
