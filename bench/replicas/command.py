@@ -18,7 +18,8 @@ from rich.table import Table
 
 from bench.figures import Figure, figure
 from bench.machine import GIB, MIB, describe_machine, free_space, load_average
-from bench.replicas.bars import SLAVE_CPU, Found, subject_of, verdicts
+from bench.replicas import cores
+from bench.replicas.bars import ALONE, ASYNC, SLAVE_CPU, Found, subject_of, verdicts
 from bench.replicas.pairs import CATCH_UP_SECONDS, Pair, Shape
 from bench.report import formatted
 from bench.server import raw_load
@@ -44,6 +45,8 @@ SHAPES = (
     Shape(APACHE, 1, is_sync=True),
     Shape(APACHE, 2, is_sync=True),
 )
+APART = (ALONE, ASYNC)
+"""Shapes that are measured once more with the master and its load on a core of their own."""
 CATCH_UP_BODY = 4096
 CATCH_UP_ROUNDS = 3
 CATCH_UP_ROUND_SECONDS = 1.0
@@ -121,11 +124,15 @@ def _sends(shapes: Sequence[Shape], root: Path, rounds: int, seconds: float) -> 
         for number, load in itertools.product(range(rounds), LOADS):
             for pair in in_order(pairs, number):
                 _measure(pair, load, seconds, found)
+            for pair in in_order(pairs, number):
+                if cores.has_several() and pair.shape in APART:
+                    _measure(pair, load, seconds, found, is_apart=True)
     return found
 
 
-def _measure(pair: Pair, load: RawLoad, seconds: float, found: Found) -> None:
-    with pair.turn():
+def _measure(pair: Pair, load: RawLoad, seconds: float, found: Found, *, is_apart: bool = False) -> None:
+    """One round; apart, the slaves take no time from the master's core."""
+    with pair.turn(), cores.apart(pair) if is_apart else contextlib.nullcontext():
         before = pair.slave_seconds()
         sample = raw_load.measure(load, pair.master, seconds)
         if sample.failures:
@@ -133,7 +140,7 @@ def _measure(pair: Pair, load: RawLoad, seconds: float, found: Found) -> None:
         if pair.slaves:
             pair.slaves[0].wait_until(pair.is_copied, what="copied", seconds=CATCH_UP_SECONDS)
         used = pair.slave_seconds() - before
-    subject = subject_of(pair.shape.name, load.connections, load.in_flight)
+    subject = subject_of(pair.shape.name, load.connections, load.in_flight, is_apart=is_apart)
     for measure in (RATE, P99, CPU):
         found.setdefault((subject, measure.name, measure.unit), []).append(sample.values[measure])
     if pair.slaves:
