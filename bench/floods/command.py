@@ -8,6 +8,7 @@ import json
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,6 +65,16 @@ class Flood:
         }
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast and how long the well-behaved client sends."""
+
+    seconds: float
+    rate: int
+    settle: float
+    """Seconds for a flood to reach its course: what it costs to begin is not that of going on."""
+
+
 IDLE = Flood("10,000 idle clients", "idle", 10_000)
 DEAF = Flood("500 clients that never read", "deaf", 500)
 CONNECTS = Flood("1,000 connections a second", "connects", 20, rate=1000)
@@ -83,6 +94,9 @@ def floods(
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; 5 without it.")] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 5.0,
     rate: Annotated[int, typer.Option(min=1, help="Messages a second that the well-behaved client sends.")] = 2000,
+    settle: Annotated[
+        float, typer.Option(min=0, help="Seconds from the beginning of a flood to that of the round.")
+    ] = 2.0,
     only: Annotated[str | None, typer.Option(help="Only floods whose name contains this.")] = None,
     json_to: Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")] = None,
     directory: Annotated[
@@ -100,7 +114,7 @@ def floods(
         machine, load = describe_machine(root), load_average()
         try:
             raw_load.require()
-            figures, times = _measured(cases, Path(root), rounds, seconds, rate)
+            figures, times = _measured(cases, Path(root), rounds, Pace(seconds, rate, settle))
         except PeerError as error:
             console.print(str(error), highlight=False, markup=False)
             raise typer.Exit(1) from None
@@ -126,7 +140,7 @@ def floods(
 
 
 def _measured(
-    cases: dict[str, tuple[Flood, ...]], root: Path, rounds: int, seconds: float, rate: int
+    cases: dict[str, tuple[Flood, ...]], root: Path, rounds: int, pace: Pace
 ) -> tuple[list[Figure], dict[str, float]]:
     """The figures of each case, and how many times its latency is that alone in the same round."""
     found: dict[tuple[str, str, str], list[float]] = {}
@@ -135,12 +149,12 @@ def _measured(
         for load in (_FILLED, RawLoad("send", _BODY, 8, 64)):
             server.make_topic(load.topic)
         raw_load.fill(_FILLED, server, _FILLED_MESSAGES)
-        raw_load.send_for(RawLoad("send", _BODY, 8, 64), server, seconds)
+        raw_load.send_for(RawLoad("send", _BODY, 8, 64), server, pace.seconds)
         for number in range(rounds):
             for name, case in cases.items():
-                alone = _latency(server, seconds, rate, ALONE, found)
-                with _flooded(server, case, root / f"{number}-{len(found)}-{len(times[name])}", seconds):
-                    beside = _latency(server, seconds, rate, name, found)
+                alone = _latency(server, pace, ALONE, found)
+                with _flooded(server, case, root / f"{number}-{len(found)}-{len(times[name])}", pace):
+                    beside = _latency(server, pace, name, found)
                     memory = server.memory().anonymous
                 found.setdefault((name, MEMORY, "MiB"), []).append(memory)
                 times[name].append(beside / alone)
@@ -148,19 +162,17 @@ def _measured(
     return figures, {name: statistics.median(values) for name, values in times.items()}
 
 
-def _latency(
-    server: Server, seconds: float, rate: int, name: str, found: dict[tuple[str, str, str], list[float]]
-) -> float:
+def _latency(server: Server, pace: Pace, name: str, found: dict[tuple[str, str, str], list[float]]) -> float:
     """The 99 % latency of one round of sends, in milliseconds, counted from the time when each was due."""
     options: dict[str, str | float] = {
         "mode": "steady",
-        "rate": rate,
+        "rate": pace.rate,
         "connections": _CONNECTIONS,
         "body": _BODY,
         "topic": RawLoad("send", _BODY, 8, 64).topic,
-        "seconds": seconds,
+        "seconds": pace.seconds,
     }
-    sample = raw_load.sample(*run_load(f"sends, {name}", options, server, seconds))
+    sample = raw_load.sample(*run_load(f"sends, {name}", options, server, pace.seconds))
     if sample.failures:
         raise PeerError(f"{name}: {sample.failures} sends failed: {sample.failure}")
     for measure in (P50, P99):
@@ -169,13 +181,13 @@ def _latency(
 
 
 @contextlib.contextmanager
-def _flooded(server: Server, case: Sequence[Flood], home: Path, seconds: float) -> Iterator[None]:
+def _flooded(server: Server, case: Sequence[Flood], home: Path, pace: Pace) -> Iterator[None]:
     """The floods of a case go on within the block."""
     with contextlib.ExitStack() as stack:
         started = []
         for number, flood in enumerate(case):
             options = {"address": server.address, "broker": server.broker_name, **flood.options}
-            options["seconds"] = seconds + _LONGER_SECONDS
+            options["seconds"] = pace.seconds + pace.settle + _LONGER_SECONDS
             command = [str(raw_load.program()), *(f"-{name}={value}" for name, value in options.items())]
             folder = home / str(number)
             folder.mkdir(parents=True)
@@ -188,4 +200,5 @@ def _flooded(server: Server, case: Sequence[Flood], home: Path, seconds: float) 
             to_flood, _ = process.pipes
             to_flood.write(b"go\n")
             to_flood.flush()
+        time.sleep(pace.settle)
         yield
