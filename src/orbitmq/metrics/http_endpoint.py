@@ -12,6 +12,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from orbitmq.metrics.prometheus_text import CONTENT_TYPE, render
+from orbitmq.platform.event_loop import close_servers
 
 if TYPE_CHECKING:
     import ssl
@@ -80,7 +81,7 @@ class PrometheusEndpoint:
         server, self._server = self._server, None
         if server is None:
             return
-        server.close()
+        await close_servers(server)
         tasks = [*self._connections, *([] if self._scrape is None else [self._scrape])]
         for task in tasks:
             task.cancel()

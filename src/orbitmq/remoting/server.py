@@ -7,6 +7,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.platform.event_loop import close_servers
 from orbitmq.platform.memory_budget import process_budget
 from orbitmq.remoting.addresses import address_of
 from orbitmq.remoting.connect.accept import Acceptor, PendingConnection
@@ -189,10 +190,9 @@ class RemotingServer:
         endpoint, self._endpoint = self._endpoint, None
         assert endpoint is not None
         acceptor.open = False
-        for server in self._servers:
-            server.close()
         for pending in tuple(endpoint.pending):
             pending.abort()
+        await close_servers(*self._servers)
         for connection in tuple(endpoint.connections):
             connection.drain()
         if not await endpoint.empty(grace):

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from orbitmq.platform.event_loop import close_servers
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -36,7 +38,7 @@ class ReplicaLink:
 
     async def close(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await close_servers(self._server)
         self.cut()
         await asyncio.gather(*self._pairs, return_exceptions=True)
 

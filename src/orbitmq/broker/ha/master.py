@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq.broker.ha.handshake import MasterGate, PendingSlave
 from orbitmq.broker.ha.slave_connection import UNKNOWN, SlaveConnection
+from orbitmq.platform.event_loop import close_servers
 from orbitmq.protocol.broker_events import EventKind
 from orbitmq.remoting import ListenError
 from orbitmq.remoting.processor import run_in_background
@@ -101,7 +102,7 @@ class ReplicationMaster:
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
-            self._server.close()
+            await close_servers(self._server)
         self.gate.close()
         # The rest of the log that is written already, for a short time.
         for _ in range(100):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from orbitmq.platform.event_loop import close_servers
 from orbitmq.proxy.http2.connection import Http2Connection
 from orbitmq.proxy.http2.grpc_status import GrpcCode, GrpcError
 from orbitmq.remoting import ListenError, ServerTls
@@ -106,9 +107,9 @@ class Http2Server:
             return
         assert self._acceptor is not None
         self._acceptor.open = False
-        server.close()
         for pending in tuple(self.pending):
             pending.abort()
+        await close_servers(server)
         for connection in tuple(self.connections):
             connection.drain()
             for stream in tuple(connection.streams.values()):
