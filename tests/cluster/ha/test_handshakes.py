@@ -13,6 +13,7 @@ import trustme
 from orbitmq.auth.credentials import Credentials
 from orbitmq.auth.policies import UserStatus, UserType
 from orbitmq.broker.config.loader import load_settings
+from orbitmq.broker.ha import handshake
 from orbitmq.broker.ha.handshake import MAX_PENDING
 from orbitmq.broker.ha.proof import MAGIC, NONCE_BYTES, MasterProof, SlaveProof
 from orbitmq.platform.settings import ConfigError
@@ -143,7 +144,10 @@ async def test_a_disabled_user_and_a_normal_one_cannot_copy() -> None:
         (b"GET / HTTP/1.1\r\n\r\n",),
     ],
 )
-async def test_a_stranger_receives_at_most_a_random_number(sent: tuple[bytes, ...]) -> None:
+async def test_a_stranger_receives_at_most_a_random_number(
+    sent: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "SECONDS", 0.5)
     async with master_with_messages(**PROVING) as master:
         received = await answer_of(master, *sent)
         assert len(received) <= len(MAGIC) + NONCE_BYTES
