@@ -42,6 +42,7 @@ async def test_a_loop_over_a_consumer_consumes_each_message_once(orbitmq: Thread
         assert sorted(texts, key=int) == [str(number) for number in range(12)]
 
 
+@pytest.mark.orbitmq(settings={"messageDelayLevel": "1s 1s 1s 1s"})
 async def test_a_message_that_the_loop_is_left_with_is_retried_and_no_other(
     orbitmq: ThreadCluster, topic: str
 ) -> None:

@@ -197,7 +197,8 @@ async def test_a_reading_may_end_before_its_range_and_leaves_nothing() -> None:
 # What brokers say
 
 
-async def test_a_busy_broker_is_asked_again() -> None:
+async def test_a_busy_broker_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.client.query.range_reader.MAX_PAUSE", 0.2)
     async with replicas() as (name_server, (broker,)), reader_at(name_server) as reader:
         refusals = [ResponseCode.FLOW_CONTROL, ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_ERROR] * 3
         broker.says = lambda _: (refusals.pop(), {}) if refusals else None
