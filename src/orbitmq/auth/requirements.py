@@ -18,6 +18,7 @@ from orbitmq.protocol.bodies import (
     CheckClientRequestBody,
     CreateTopicListRequestBody,
     HeartbeatData,
+    LiteSubscriptionCtlRequestBody,
     LockBatchRequestBody,
     QueryAssignmentRequestBody,
     SetMessageRequestModeRequestBody,
@@ -184,6 +185,13 @@ def _batch_ack(_fields: Fields, body: bytes, _environment: Environment) -> Itera
         yield from of_both(topic, group, (SUB,))
 
 
+def _lite_subscriptions(_fields: Fields, body: bytes, _environment: Environment) -> Iterator[Requirement]:
+    asked = LiteSubscriptionCtlRequestBody.decode(body or b"{}")
+    changes = asked.subscription_set or ()
+    for topic, group in dict.fromkeys((change.topic or "", change.group or "") for change in changes):
+        yield from of_both(topic, group, (SUB,))
+
+
 def _assignment(_fields: Fields, body: bytes, _environment: Environment) -> Iterator[Requirement]:
     asked = QueryAssignmentRequestBody.decode(body or b"{}")
     return of_both(asked.topic, asked.consumer_group, (SUB,))
@@ -257,7 +265,7 @@ _RULES: dict[int, Rule] = {
     _R.QUERY_ASSIGNMENT: _assignment,
     _R.SET_MESSAGE_REQUEST_MODE: _request_mode,
     _R.GET_ALL_MESSAGE_REQUEST_MODE: _SHOW,
-    _R.LITE_SUBSCRIPTION_CTL: _SHOW,
+    _R.LITE_SUBSCRIPTION_CTL: _lite_subscriptions,
     _R.GET_CONSUMER_LIST_BY_GROUP: _group(SUB, GET),
     _R.GET_CONSUMER_CONNECTION_LIST: _group(GET),
     _R.GET_PRODUCER_CONNECTION_LIST: _SHOW,

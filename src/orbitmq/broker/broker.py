@@ -126,7 +126,12 @@ HA_DISTANCE = 1
 MAIN_PORT_ONLY = frozenset(
     {
         *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.PEEK_MESSAGE),
-        *(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
+        *(
+            RequestCode.POP_MESSAGE,
+            RequestCode.POP_LITE_MESSAGE,
+            RequestCode.NOTIFICATION,
+            RequestCode.POLLING_INFO,
+        ),
     }
 )
 """Requests that read are not served on the VIP port, as in RocketMQ: it is for sends, which must not wait."""
@@ -243,6 +248,8 @@ class Broker:
             (config.transaction_metric_flush_interval / 1000, self.transactions.counts.persist),
             (10.0, self._persist_events),
             (1.0, self.stats.sample),
+            (config.lite_subscription_check_interval / 1000, self.pop.lite.expire_clients),
+            (config.lite_ttl_check_interval / 1000, self.pop.lite.expiry.run),
         ):
             self._timers.append(asyncio.create_task(_every(seconds, job)))
         if config.enable_property_filter:
@@ -544,6 +551,11 @@ class Broker:
     def _handlers(self, sends: SendRequests) -> dict[int, Handler]:
         config, store, clock = self.settings.broker, self.store, self.clock
         topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
+        topic_requests = TopicRequests(
+            self.runtime, self.metadata, self.service, clients, self.registration.settled, self.timer
+        )
+        if self.role.runs_services:
+            self.pop.lite.expiry.delete = topic_requests.delete_light_queues
         parts = (
             sends,
             SendBackRequests(self.runtime, self.metadata, self.schedule),
@@ -559,9 +571,7 @@ class Broker:
             ConnectionRequests(clients),
             LockRequests(self.locks),
             RelayRequests(config, clients, topics, groups, store),
-            TopicRequests(
-                self.runtime, self.metadata, self.service, clients, self.registration.settled, self.timer
-            ),
+            topic_requests,
             GroupRequests(groups, offsets, config, self.writer, self.stats),
             ConfigRequests(
                 self.settings,

@@ -43,7 +43,7 @@ class PutStatus(enum.Enum):
     PROPERTIES_SIZE_EXCEEDED = (13, "properties")
     CREATE_MAPPED_FILE_FAILED = (1, "file")
     UNKNOWN_ERROR = (1, "unknown")
-    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = (1, "lmq")
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 2017
     WHEEL_TIMER_MSG_ILLEGAL = (13, "timer")
     WHEEL_TIMER_FLOW_CONTROL = (1, "timers")
 

@@ -10,6 +10,8 @@ from orbitmq.protocol.bodies import (
     BatchAckMessageRequestBody,
     ConsumerData,
     HeartbeatData,
+    LiteSubscriptionCtlRequestBody,
+    LiteSubscriptionDTO,
     LockBatchRequestBody,
     MessageQueue,
     SubscriptionData,
@@ -89,6 +91,9 @@ def test_bodies_name_the_resources_of_requests_without_fields() -> None:
     assert needs(41, {}, locks.encode()) == ["Group:billing Sub", "Topic:orders Sub"]
     acks = BatchAckMessageRequestBody("b", [BatchAck("billing", "orders"), BatchAck("billing", "orders")])
     assert needs(200151, {}, acks.encode()) == ["Topic:orders Sub", "Group:billing Sub"]
+    change = LiteSubscriptionDTO(group="agents", topic="sessions")
+    lite = LiteSubscriptionCtlRequestBody([change, change]).encode()
+    assert needs(200071, {}, lite) == ["Topic:sessions Sub", "Group:agents Sub"]
     assert needs(200, {}, SubscriptionGroupConfig("billing").encode()) == ["Group:billing Create"]
 
 

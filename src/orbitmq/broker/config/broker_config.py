@@ -147,6 +147,15 @@ class BrokerConfig(LimitSettings):
     default_message_request_mode: str = "PULL"
     default_pop_share_queue_num: int = -1
 
+    # Lite topics
+    max_lite_subscription_count: Int64 = 100_000
+    """Pairs of a client and a lite topic."""
+    lite_subscription_check_interval: Int64 = 120_000
+    lite_subscription_check_timeout_mills: Int64 = 180_000
+    lite_ttl_check_interval: Int64 = 120_000
+    min_lite_ttl: Int64 = setting(900_000, key="minLiteTTl")
+    """Milliseconds for which a lite topic is kept at least, and after which the first is deleted after a start."""
+
     # Filters
     enable_property_filter: bool = False
     enable_calc_filter_bit_map: bool = False

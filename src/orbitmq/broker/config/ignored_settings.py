@@ -127,12 +127,7 @@ class IgnoredBrokerSettings(AuthSettings):
     lite_lag_latency_collect_enable: bool = False
     lite_lag_latency_metrics_enable: bool = False
     lite_lag_latency_top_k: int = 50
-    lite_subscription_check_interval: Int64 = 120_000
-    lite_subscription_check_timeout_mills: Int64 = 180_000
-    lite_ttl_check_interval: Int64 = 120_000
     max_client_event_count: int = 100
-    max_lite_subscription_count: Int64 = 100_000
-    min_lite_ttl: Int64 = dataclasses.field(default=900_000, metadata={"key": "minLiteTTl"})
     persist_consumer_offset_incrementally: bool = False
 
     # Replication, and brokers that stand in for their master

@@ -36,6 +36,8 @@ POP = (
     RequestCode.ACK_MESSAGE,
     RequestCode.BATCH_ACK_MESSAGE,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.POP_LITE_MESSAGE,
+    RequestCode.LITE_SUBSCRIPTION_CTL,
 )
 """The same. RocketMQ's clients pop from masters only; a name server may show them a slave that acts as one."""
 

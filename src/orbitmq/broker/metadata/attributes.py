@@ -21,6 +21,8 @@ BATCH_QUEUES = "BatchCQ"
 CLEANUP_POLICY = "cleanup.policy"
 MESSAGE_TYPE = "message.type"
 MIXED = "MIXED"
+LITE = "LITE"
+"""The topic is the parent of lite topics."""
 _PLAIN_TYPES = frozenset({"UNSPECIFIED", MIXED, "TRANSACTION", "FIFO", "DELAY", "NORMAL"})
 """Message types of topics whose queues are like those of any other; those of PRIORITY are levels."""
 PRIORITY_FACTOR = "priority.factor"
@@ -92,7 +94,7 @@ TOPIC_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType(
         QUEUE_TYPE: Attribute(OneOf(("SimpleCQ", BATCH_QUEUES)), changeable=False),
         CLEANUP_POLICY: Attribute(OneOf(("DELETE", "COMPACTION")), changeable=False),
         MESSAGE_TYPE: Attribute(
-            OneOf(("UNSPECIFIED", MIXED, "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL"))
+            OneOf(("UNSPECIFIED", MIXED, "TRANSACTION", "PRIORITY", "FIFO", "DELAY", LITE, "NORMAL"))
         ),
         # In hours, for tiered storage only: RocketMQ accepts it without tiered storage too, without effect.
         "reserve.time": Attribute(Between(-1)),

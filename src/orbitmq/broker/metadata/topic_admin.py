@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.metadata.attributes import (
     BATCH_QUEUES,
+    LITE,
     MESSAGE_TYPE,
     MIXED,
     QUEUE_TYPE,
@@ -32,6 +33,7 @@ from orbitmq.protocol.bodies import (
     TopicStatsTable,
 )
 from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.message.lite_topic import light_queue_prefix
 from orbitmq.protocol.names import LMQ_PREFIX, POP_RETRY_SEPARATOR_V1, POP_RETRY_SEPARATOR_V2, RETRY_PREFIX
 from orbitmq.remoting.processor import RequestRefusedError, fields_of, handler_of
 from orbitmq.store import StoreError
@@ -54,6 +56,9 @@ NO_REMARK_SET = "not set any response code"
 """RocketMQ leaves this remark in the response when a topic was created; code 0 is what counts."""
 
 MAX_PERM = 15
+
+LIGHT_QUEUES_AT_ONCE = 100
+"""Light queues that are deleted together."""
 
 
 class TopicRequests:
@@ -296,10 +301,20 @@ class TopicRequests:
         if self._config.clear_retry_topic_when_delete_topic:
             gone += [name for name in self._pop_retry_topics(topic) if name in self._topics.configs]
         await self._topics.settled(gone)
+        config = self._topics.configs.get(topic)
+        is_parent = config is not None and config.attributes.get(MESSAGE_TYPE) == LITE
         await self._delete(gone)
+        if is_parent:
+            prefix = light_queue_prefix(topic)
+            await self.delete_light_queues([name for name in self._store.queues.names() if name.startswith(prefix)])
         log.info("topics: deleted %s", ", ".join(gone))
         await self._writer.saved()
         return request.response(ResponseCode.SUCCESS)
+
+    async def delete_light_queues(self, names: list[str]) -> None:
+        """Delete the light queues of lite topics, whose messages wait meanwhile. Raises RequestRefusedError."""
+        for at in range(0, len(names), LIGHT_QUEUES_AT_ONCE):
+            await self._delete(names[at : at + LIGHT_QUEUES_AT_ONCE])
 
     async def _delete(self, topics: list[str]) -> None:
         """Delete topics so that no crash restores their messages.

@@ -174,7 +174,7 @@ class TopicTable:
         present = self.configs.get(topic)
         if present is not None:
             return present
-        self._check_settled(topic)
+        self.check_settled(topic)
         model = self.configs.get(default_topic)
         if model is None or not model.perm & PERM_INHERIT:
             return None
@@ -205,7 +205,7 @@ class TopicTable:
         """
         present = self.configs.get(topic)
         if present is None:
-            self._check_settled(topic)
+            self.check_settled(topic)
             raise NotReadyError(
                 self.create(
                     TopicConfig(topic, queue_count, queue_count, perm, order=bool(order), topic_sys_flag=sys_flag)
@@ -263,7 +263,7 @@ class TopicTable:
             self.on_change([config.topic_name for config in configs])
         settled.set_result(None)
 
-    def _check_settled(self, topic: str) -> None:
+    def check_settled(self, topic: str) -> None:
         """Raise NotReadyError while a topic is being created, changed or deleted."""
         unsettled = self._unsettled.get(topic)
         if unsettled is not None:

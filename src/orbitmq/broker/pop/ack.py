@@ -23,6 +23,7 @@ from orbitmq.remoting.processor import RequestRefusedError, refusal, run_in_back
 from orbitmq.store import AppendRefusedError
 
 if TYPE_CHECKING:
+    from orbitmq.broker.lite.acks import LiteAcks
     from orbitmq.broker.offsets.table import OffsetTable
     from orbitmq.broker.pop.checkpoint import CheckpointWriter
     from orbitmq.broker.pop.inflight import PopOffsets
@@ -57,6 +58,7 @@ class PopAcks:
         orders: PopOrders,
         checkpoints: CheckpointWriter | None,
         pops: PopRequests,
+        lite: LiteAcks,
     ) -> None:
         self._config = runtime.config
         self._store = runtime.store
@@ -66,6 +68,7 @@ class PopAcks:
         self._orders = orders
         self._checkpoints = checkpoints
         self._pops = pops
+        self._lite = lite
         self._flush_waiters = runtime.flush_waiters
         self._stats = runtime.stats
 
@@ -121,6 +124,9 @@ class PopAcks:
     def _ack(self, fields: dict[str, Any], connection: Connection) -> None:
         topic, queue_id, offset = fields["topic"], fields["queueId"], fields["offset"]
         group = fields["consumerGroup"]
+        if fields.get("liteTopic"):
+            self._lite.acknowledge(fields, connection.remote_address)
+            return
         self._checks.check_message(topic, queue_id, connection.remote_address)
         low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
         if not low <= offset <= high:

@@ -17,6 +17,7 @@ from orbitmq.store import AppendRefusedError
 if TYPE_CHECKING:
     from typing import Any
 
+    from orbitmq.broker.lite.acks import LiteAcks
     from orbitmq.broker.offsets.table import OffsetTable
     from orbitmq.broker.pop.ack import PopAcks
     from orbitmq.broker.pop.checkpoint import CheckpointWriter
@@ -41,6 +42,7 @@ class PopInvisibleTimes:
         orders: PopOrders,
         checkpoints: CheckpointWriter | None,
         acks: PopAcks,
+        lite: LiteAcks,
     ) -> None:
         self._store = runtime.store
         self._checks = checks
@@ -48,6 +50,7 @@ class PopInvisibleTimes:
         self._orders = orders
         self._checkpoints = checkpoints
         self._acks = acks
+        self._lite = lite
         self._flush_waiters = runtime.flush_waiters
         self._clock = runtime.clock
 
@@ -67,6 +70,8 @@ class PopInvisibleTimes:
 
     def _change(self, fields: dict[str, Any], connection: Connection) -> dict[str, str]:
         topic, queue_id, offset = fields["topic"], fields["queueId"], fields["offset"]
+        if fields.get("liteTopic"):
+            return _fields(*self._lite.hide(fields))
         self._checks.check_message(topic, queue_id, connection.remote_address)
         low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
         if not low <= offset < high:

@@ -13,7 +13,7 @@ from orbitmq.protocol.message.pop_receipt import topic_kind
 from orbitmq.store.config_tables import CONSUMER_ORDER_INFO, ConsumerOrderInfoTable, OrderInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from orbitmq.broker.config.persistence import ConfigWriter
     from orbitmq.broker.metadata.subscription_groups import GroupTable
@@ -65,8 +65,13 @@ class PopOrders:
         pop_time: int,
         invisible_ms: int,
         offsets: Sequence[int],
+        *,
+        keeps_acknowledged: bool = False,
     ) -> list[str]:
-        """Record a pop of these offsets; returns its items of ``orderCountInfo``."""
+        """Record a pop of these offsets; returns its items of ``orderCountInfo``.
+
+        With ``keeps_acknowledged`` those that were acknowledged after the pop before remain so.
+        """
         queues = self._table.setdefault(f"{topic}@{group}", {})
         before = queues.get(queue_id)
         info = queues[queue_id] = OrderInfo(
@@ -79,12 +84,34 @@ class PopOrders:
         counts = None
         if before is not None:
             counts = info.offset_consumed_count = _counts_after(before, info)
+            if keeps_acknowledged and before.commit_offset_bit:
+                done = set(_offsets(before)).difference(_open_offsets(before))
+                info.commit_offset_bit = sum(1 << at for at, offset in enumerate(offsets) if offset in done)
         self._changed(topic, group, queue_id, info)
         kind = topic_kind(topic)
         items = [f"{kind} qo{queue_id}%{offset} {count}" for offset, count in (counts or {}).items()]
         least = min(counts.values()) if counts and len(counts) == len(offsets) else 0
         # For clients that read counts by queue only.
         return [*items, f"{kind} {queue_id} {least}"]
+
+    def counts(self, topic: str, group: str, queue_id: int, offsets: Sequence[int]) -> list[int]:
+        """How often each of these messages, of the last pop, was delivered before."""
+        info = self._find(topic, group, queue_id)
+        counts = None if info is None else info.offset_consumed_count
+        return [0 if counts is None else counts.get(offset, 0) for offset in offsets]
+
+    def unacknowledged(self, topic: str, group: str, queue_id: int) -> list[int]:
+        """The offsets of the last pop of a queue that were not acknowledged."""
+        info = self._find(topic, group, queue_id)
+        return [] if info is None else list(_open_offsets(info))
+
+    def is_known(self, topic: str, group: str, queue_id: int) -> bool:
+        """True if the last pop of a queue is known."""
+        return self._find(topic, group, queue_id) is not None
+
+    def __len__(self) -> int:
+        """The number of queues and groups with a pop."""
+        return sum(map(len, self._table.values()))
 
     # Acknowledgement
 
@@ -112,10 +139,36 @@ class PopOrders:
         info.offset_next_visible_time = {**(info.offset_next_visible_time or {}), offset: time_ms}
         self._changed(topic, group, queue_id, info)
 
+    def suspend(self, topic: str, group: str, queue_id: int, pop_time: int, time_ms: int) -> None:
+        """Make all messages of a pop visible again at a time, without counting their delivery."""
+        info = self._find(topic, group, queue_id)
+        if info is None or info.pop_time != pop_time:
+            return
+        counts = info.offset_consumed_count or {}
+        info.offset_consumed_count = {offset: counts.get(offset, 0) - 1 for offset in _offsets(info)}
+        info.offset_next_visible_time = None
+        info.invisible_time = time_ms - pop_time
+        self._changed(topic, group, queue_id, info)
+
     def clear(self, topic: str, group: str, queue_id: int) -> None:
         """Drop the entry of a queue."""
-        queues = self._table.get(f"{topic}@{group}")
+        key = f"{topic}@{group}"
+        queues = self._table.get(key)
         if queues is not None and queues.pop(queue_id, None) is not None:
+            self._has_changed = True
+            if not queues:
+                del self._table[key]
+
+    def clear_acknowledged(self, topic: str, group: str, queue_id: int) -> None:
+        """Drop the entry of a queue all of whose messages were acknowledged."""
+        info = self._find(topic, group, queue_id)
+        if info is not None and next(_open_offsets(info), None) is None:
+            self.clear(topic, group, queue_id)
+
+    def retain(self, is_wanted: Callable[[str, str], bool]) -> None:
+        """Drop the entries of other topics and groups."""
+        for key in [key for key in self._table if not is_wanted(*key.split("@", 1))]:
+            del self._table[key]
             self._has_changed = True
 
     def freed(self, now: int) -> list[tuple[str, str, int]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.fast_path.ack import AckFastPath
 from orbitmq.broker.fast_path.pop import PopFastPath
+from orbitmq.broker.lite.service import LiteService
 from orbitmq.broker.pop.ack import PopAcks
 from orbitmq.broker.pop.assignment import PopAssignments
 from orbitmq.broker.pop.change_invisible_time import PopInvisibleTimes
@@ -57,12 +58,15 @@ class PopService:
         checks = PopChecks(config, topics, groups)
         self.checkpoints = None if timer is None else CheckpointWriter(config, store, timer, runtime.stats, clock)
         self.pops = PopRequests(runtime, metadata, checks, self.pop_offsets, self.orders, self.checkpoints)
-        acks = PopAcks(runtime, offsets, checks, self.pop_offsets, self.orders, self.checkpoints, self.pops)
-        invisible = PopInvisibleTimes(runtime, offsets, checks, self.orders, self.checkpoints, acks)
+        self.lite = lite = LiteService(runtime, metadata, checks)
+        acks = PopAcks(
+            runtime, offsets, checks, self.pop_offsets, self.orders, self.checkpoints, self.pops, lite.acks
+        )
+        invisible = PopInvisibleTimes(runtime, offsets, checks, self.orders, self.checkpoints, acks, lite.acks)
         self.notifications = Notifications(runtime, topics, checks, self.pop_offsets, self.orders, self.pops)
         self.assignments = PopAssignments(config, topics, groups, clients, registration, writer, clock)
         self.peeks = PopPeeks(runtime, topics, checks, self.pop_offsets)
-        self._parts = (self.pops, acks, invisible, self.peeks, self.notifications, self.assignments)
+        self._parts = (self.pops, acks, invisible, self.peeks, self.notifications, self.assignments, lite)
         self.revive: ReviveService | None = None
         if timer is not None and self.checkpoints is not None:
             self.revive = ReviveService(runtime, metadata, self.pop_offsets, self.checkpoints, timer)
@@ -115,11 +119,13 @@ class PopService:
         """Answer all held requests, because the broker stops."""
         self.pops.held.release()
         self.notifications.held.release()
+        self.lite.pops.held.release()
 
     async def stop(self) -> None:
         """Stop redelivery, and flush the check points that consumer offsets depend on."""
         if self.revive is not None:
             self.revive.stop()
+        await self.lite.expiry.stop()
         self.orders.persist()
         try:
             await self._flushed(self._store.log.end)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.errors import append_remark, no_group, no_topic
 from orbitmq.broker.fast_path.send import SendEncoding, SendFastPath
-from orbitmq.broker.metadata.attributes import is_plain
+from orbitmq.broker.lite.target import LITE_TOPIC, with_light_queue
+from orbitmq.broker.metadata.attributes import LITE, MESSAGE_TYPE, is_plain
 from orbitmq.broker.metadata.topics import topic_name_problem
 from orbitmq.broker.send.priority import queue_of_level
 from orbitmq.broker.send.retry_rule import dead_letter_topic, is_exhausted, max_retries
@@ -362,6 +363,8 @@ class SendRequests:
                 [name + b"\x01" + value + b"\x02" for name, _, value in items if value and name not in _DROPPED]
             )
         properties += self._added
+        if LITE_TOPIC in values and config.attributes.get(MESSAGE_TYPE) == LITE:
+            properties = with_light_queue(self._store, self._topics, topic, values[LITE_TOPIC], properties)
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id, properties = self._retry_or_dead(
                 topic, queue_id, properties, reconsumed, most_reconsumed, version
@@ -451,6 +454,11 @@ class SendRequests:
             offsets: Sequence[int] | Ints = [one.offset]
             size, queue_offset = one.size, one.queue_offset
             fields["batchUniqId"] = unique_key.decode("utf-8", "replace")
+        elif config.attributes.get(MESSAGE_TYPE) == LITE and LITE_TOPIC in body:
+            # RocketMQ stores them where no consumer of the lite topic finds them.
+            raise RequestRefusedError(
+                "messages of lite topics cannot be sent in a batch: send each alone", ResponseCode.MESSAGE_ILLEGAL
+            )
         else:
             many = self._store.append_batch(batch)
             offsets, size, queue_offset = many.places, many.size, many[0].queue_offset

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.deferred.property_room import REAL_QUEUE_PROPERTIES, fitted, property_limit
 from orbitmq.broker.deferred.record_copy import copied
 from orbitmq.broker.errors import append_failed, no_group
+from orbitmq.broker.lite.target import without_light_queue
 from orbitmq.broker.send.retry_rule import dead_letter_topic, is_exhausted, max_retries
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.fields import INT32_MAX
@@ -105,6 +106,7 @@ class SendBackRequests:
         is_dead = level < 0 or is_exhausted(record.reconsume_times, limit)
         if is_dead:
             topic, queue_id = dead_letter_topic(self._topics, group.group_name), 0
+            properties = without_light_queue(properties)
             properties = self._fitted(with_property(properties, _DELAY, b"0"))
         else:
             # The topic may have fewer queues than the group is configured with by now.
