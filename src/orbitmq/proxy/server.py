@@ -79,6 +79,7 @@ class GrpcServer:
         acks = AckCalls(runtime)
         self.renewals = acks.renewals = Renewals(runtime, acks)
         self._receives = ReceiveCalls(runtime, acks, self.renewals)
+        self._lites = LiteCalls(runtime)
         routes, offsets = RouteCalls(runtime, lambda: self.port), OffsetCalls(runtime)
         sends, client_calls = SendCalls(runtime, self.transactions), ClientCalls(runtime, registration)
         self.methods: dict[str, Method] = {}
@@ -100,7 +101,7 @@ class GrpcServer:
                 "UpdateOffset": offsets.update_offset,
                 "GetOffset": offsets.get_offset,
                 "QueryOffset": offsets.query_offset,
-                "SyncLiteSubscription": LiteCalls(runtime).sync_lite_subscription,
+                "SyncLiteSubscription": self._lites.sync_lite_subscription,
             },
             {"ReceiveMessage": self._receives.receive_message, "PullMessage": offsets.pull_message},
             telemetry,
@@ -145,6 +146,7 @@ class GrpcServer:
         await self._receives.stop()
         for client in self.clients:
             self.clients.remove(client)
+        await self._lites.stop()
         await self.backend.stop()
         for close in self.on_stop:
             await close()

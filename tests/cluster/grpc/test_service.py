@@ -320,15 +320,6 @@ async def test_wrong_settings_end_the_stream(client: Stubs) -> None:
     assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_lite_topics_are_not_implemented(client: Stubs) -> None:
-    request = rpc.SyncLiteSubscriptionRequest(
-        topic=resource("orders"), group=resource("billing"), lite_topic_set=["a"], action=pb.PARTIAL_ADD
-    )
-    assert (await client.unary("SyncLiteSubscription", request)).status.code == pb.NOT_IMPLEMENTED
-    request.lite_topic_set[0] = "a b"
-    assert (await client.unary("SyncLiteSubscription", request)).status.code == pb.ILLEGAL_LITE_TOPIC
-
-
 @pytest.mark.parametrize("mode", MODES)
 async def test_groups_are_created_where_that_is_allowed(mode: str) -> None:
     async with served(mode=mode, grpc_auto_create_consumer_group=True) as server, server.client() as client:

@@ -18,6 +18,7 @@ from orbitmq.protocol.bodies import (
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.proxy.clients.settings import LITE_CONSUMERS
 from orbitmq.proxy.errors import StatusError
 from orbitmq.proxy.proto import definition_pb2 as pb
 from orbitmq.remoting import RemotingError
@@ -53,7 +54,7 @@ class Registration:
             ]
             return data
         version = self._clock.now_ms()
-        is_lite = settings.client_type in {pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER}
+        is_lite = settings.client_type in LITE_CONSUMERS
         is_push = settings.client_type in {pb.PUSH_CONSUMER, pb.LITE_PUSH_CONSUMER}
         consumer = ConsumerData(
             group_name=settings.subscription.group.name,

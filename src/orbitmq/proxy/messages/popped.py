@@ -9,6 +9,8 @@ from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command.fields import decode_fields
 from orbitmq.protocol.command.response_fields import RESPONSE_FIELDS
 from orbitmq.protocol.errors import ProtocolError
+from orbitmq.protocol.java import decode_utf8
+from orbitmq.protocol.message import property_names as names
 from orbitmq.protocol.message.batch import is_inner_batch, split_record
 from orbitmq.protocol.message.pop_receipt import Receipt, parse_counts, parse_starts, real_topic, topic_kind
 from orbitmq.protocol.message.properties import find
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from orbitmq.protocol.command.command import Command
     from orbitmq.protocol.message.record import Record
 
+_LITE_TOPIC = names.LITE_TOPIC.encode()
+_LIGHT_OFFSET = names.INNER_MULTI_QUEUE_OFFSET.encode()
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Handle:
@@ -27,15 +32,17 @@ class Handle:
 
     receipt: Receipt
     physical_offset: int = -1
+    lite_topic: str = ""
+    """That of the message, if it has one. Not part of the text: clients send it beside it."""
 
     @classmethod
-    def parse(cls, text: str) -> Handle:
+    def parse(cls, text: str, lite_topic: str = "") -> Handle:
         """Raises StatusError."""
         parts = text.split(" ")
         try:
             if len(parts) < 8:
                 raise ProtocolError(f"{text[:200]!r} is not a receipt handle")
-            return cls(Receipt.parse(text), int(parts[8]) if len(parts) > 8 else -1)
+            return cls(Receipt.parse(text), int(parts[8]) if len(parts) > 8 else -1, lite_topic)
         except (ProtocolError, ValueError) as error:
             raise StatusError(pb.INTERNAL_SERVER_ERROR, f"receipt handle is invalid: {error}") from None
 
@@ -54,7 +61,7 @@ class Handle:
             popped_from = real_topic(topic, group, receipt.kind)
         except ProtocolError as error:
             raise StatusError(pb.INTERNAL_SERVER_ERROR, f"receipt handle is invalid: {error}") from None
-        return {
+        fields = {
             "consumerGroup": group,
             "topic": popped_from,
             "queueId": str(receipt.queue_id),
@@ -62,6 +69,9 @@ class Handle:
             "extraInfo": str(receipt),
             "bname": receipt.broker_name,
         }
+        if self.lite_topic:
+            fields["liteTopic"] = self.lite_topic
+        return fields
 
 
 def popped(response: Command, broker_name: str) -> list[tuple[Record, Handle]]:
@@ -91,4 +101,29 @@ def popped(response: Command, broker_name: str) -> list[tuple[Record, Handle]]:
         handle = Handle(receipt, stored.physical_offset)
         records = split_record(stored) if is_inner_batch(stored.sys_flag) else (stored,)
         found += [(record, handle) for record in records]
+    return found
+
+
+def popped_lite(response: Command, topic: str, broker_name: str) -> list[tuple[Record, Handle]]:
+    """The messages of a pop of lite topics, whose offsets are those in their light queues. Raises ProtocolError."""
+    fields = decode_fields(response.ext_fields, RESPONSE_FIELDS[RequestCode.POP_LITE_MESSAGE])
+    pop_time, invisible, revive_queue = (
+        int(str(fields[field])) for field in ("popTime", "invisibleTime", "reviveQid")
+    )
+    counts = str(fields.get("orderCountInfo") or "").split(";")
+    records = list(iter_records(response.body or b""))
+    found = []
+    for number, record in enumerate(records):
+        lite_topic, offset = (find(record.properties, name) or b"" for name in (_LITE_TOPIC, _LIGHT_OFFSET))
+        if not lite_topic or not offset.isdigit():
+            raise ProtocolError(f"pop response with a message of {topic} that is of no lite topic")
+        if len(counts) == len(records):
+            # Apache's brokers answer "0 qo0%<offset> <count>" too.
+            count = counts[number].rpartition(" ")[2]
+            record.reconsume_times = int(count) if count.isdigit() else 0
+        record.queue_id, record.queue_offset = 0, int(offset)
+        receipt = Receipt(
+            0, pop_time, invisible, revive_queue, topic_kind(topic), broker_name, 0, record.queue_offset
+        )
+        found.append((record, Handle(receipt, record.physical_offset, decode_utf8(lite_topic))))
     return found

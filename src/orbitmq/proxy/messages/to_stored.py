@@ -72,6 +72,8 @@ def outgoing_batch(messages: Sequence[pb.Message], born_host: str, now_ms: int) 
             raise StatusError(
                 pb.BAD_REQUEST, "transaction and delay messages cannot be sent in a batch: send each alone"
             )
+        if properties.lite_topic:
+            raise StatusError(pb.BAD_REQUEST, "messages of lite topics cannot be sent in a batch: send each alone")
     body = encode_batch([(0, form.body, form.properties.encode("utf-8", "replace")) for form in forms])
     return forms[0]._replace(body=body)
 

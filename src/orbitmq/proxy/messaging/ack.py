@@ -49,7 +49,7 @@ class AckCalls:
         response = rpc.AckMessageResponse()
         codes = set()
         for entry in request.entries:
-            status = await self._ack(client, topic, group, entry.receipt_handle, call.timeout)
+            status = await self._ack(client, topic, group, entry, call.timeout)
             codes.add(status.code)
             response.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
         if not codes:
@@ -60,9 +60,16 @@ class AckCalls:
             response.status.CopyFrom(response.entries[0].status)
         return response
 
-    async def _ack(self, client: Client, topic: str, group: str, given: str, timeout: float) -> pb.Status:  # noqa: ASYNC109
+    async def _ack(
+        self,
+        client: Client,
+        topic: str,
+        group: str,
+        entry: rpc.AckMessageEntry,
+        timeout: float,  # noqa: ASYNC109
+    ) -> pb.Status:
         try:
-            handle = await self._latest(client, given)
+            handle = await self._latest(client, entry.receipt_handle, entry.lite_topic)
             command = Command(RequestCode.ACK_MESSAGE, ext_fields=handle.fields(topic, group))
             answer = await client.call(handle.receipt.broker_name, command, timeout)
         except (StatusError, RemotingError) as error:
@@ -74,11 +81,11 @@ class AckCalls:
             )
         return ok()
 
-    async def _latest(self, client: Client, given: str) -> Handle:
+    async def _latest(self, client: Client, given: str, lite_topic: str) -> Handle:
         """The latest receipt of a message, which is not renewed any longer. Raises StatusError."""
         handle = await self.renewals.take(client, given)
         if handle is None:
-            handle = Handle.parse(given)
+            handle = Handle.parse(given, lite_topic)
         if handle.visible_ms <= self._clock.now_ms():
             raise StatusError(pb.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return handle
@@ -94,7 +101,7 @@ class AckCalls:
                 f"the invisibleTime {duration} ms is not between 0 and {self._config.max_invisible_time_mills} ms",
             )
         client.require_settings()
-        handle = await self._latest(client, request.receipt_handle)
+        handle = await self._latest(client, request.receipt_handle, request.lite_topic)
         changed = await self.change(
             client, topic, group, handle, duration, is_suspended=request.suspend, seconds=call.timeout
         )
@@ -130,7 +137,7 @@ class AckCalls:
             invisible_ms=int(get("invisibleTime", duration)),
             revive_queue=int(get("reviveQid", receipt.revive_queue)),
         )
-        return Handle(changed, handle.physical_offset)
+        return Handle(changed, handle.physical_offset, handle.lite_topic)
 
     async def give_back(self, client: Client, topic: str, group: str, handle: Handle) -> None:
         """Make a message visible again that its consumer did not get, or will not finish."""
@@ -157,7 +164,8 @@ class AckCalls:
     ) -> rpc.ForwardMessageToDeadLetterQueueResponse:
         topic, group = check_topic(request.topic), check_group(request.group)
         client.require_settings()
-        handle = await self.renewals.take(client, request.receipt_handle) or Handle.parse(request.receipt_handle)
+        given = request.receipt_handle
+        handle = await self.renewals.take(client, given) or Handle.parse(given, request.lite_topic)
         if handle.physical_offset < 0:
             raise StatusError(pb.INVALID_RECEIPT_HANDLE, "the receipt handle has no commit log offset")
         await self.dead_letter(client, topic, group, handle, request.message_id, call.timeout)

@@ -13,10 +13,10 @@ from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.java import decode_utf8
 from orbitmq.protocol.message.properties import find
 from orbitmq.proxy.clients.registration import filter_data
-from orbitmq.proxy.clients.settings import max_attempts
+from orbitmq.proxy.clients.settings import LITE_CONSUMERS, max_attempts
 from orbitmq.proxy.errors import NOT_FOUND, StatusError, broker_status, ok, status_of
 from orbitmq.proxy.messages.from_stored import delivered, set_milliseconds
-from orbitmq.proxy.messages.popped import Handle, popped
+from orbitmq.proxy.messages.popped import Handle, popped, popped_lite
 from orbitmq.proxy.messages.validation import check_group, check_topic, milliseconds
 from orbitmq.proxy.messaging.renewal import Renewed
 from orbitmq.proxy.proto import definition_pb2 as pb
@@ -49,8 +49,6 @@ WRITE_BYTES = 256 * 1024
 
 MAX_LITE_RENEWED = 100
 """Unacknowledged messages of a lite consumer; ``maxLiteRenewNumPerChannel`` of Apache's proxy."""
-
-_LITE = frozenset({pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER})
 
 
 class Wanted(NamedTuple):
@@ -145,7 +143,7 @@ class ReceiveCalls:
                     pb.ILLEGAL_INVISIBLE_TIME,
                     f"the invisibleTime {invisible_ms} ms is not between {low} and {high} ms",
                 )
-        is_lite = settings.client_type in _LITE
+        is_lite = settings.client_type in LITE_CONSUMERS
         if is_lite and self._renewals.count_of(client) > MAX_LITE_RENEWED:
             raise StatusError(
                 pb.FORBIDDEN,
@@ -237,6 +235,8 @@ class ReceiveCalls:
             broker_name, Command(code, ext_fields=fields), wanted.polling_ms / 1000 + GRACE_SECONDS
         )
         if answer.code == ResponseCode.SUCCESS:
+            if wanted.is_lite:
+                return popped_lite(answer, wanted.topic, broker_name)
             return popped(answer, broker_name)
         if answer.code in NOT_FOUND:
             return []
