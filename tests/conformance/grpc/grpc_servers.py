@@ -21,7 +21,7 @@ from peers.ports import free_port, is_listening
 from peers.process import PeerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 SETTINGS = {
@@ -73,7 +73,9 @@ class Servers:
             time.sleep(0.05)
         return name
 
-    def create_group(self, name: str, *, ordered: bool = False, retries: int = 16) -> str:
+    def create_group(
+        self, name: str, *, ordered: bool = False, retries: int = 16, attributes: Mapping[str, str] | None = None
+    ) -> str:
         group = {
             "groupName": name,
             "consumeEnable": True,
@@ -85,6 +87,7 @@ class Servers:
             "consumeFromMinEnable": True,
             "consumeBroadcastEnable": True,
             "notifyConsumerIdsChangedEnable": True,
+            "attributes": {f"+{key}": value for key, value in (attributes or {}).items()},
         }
         body = json.dumps(group).encode()
         assert ask(self.broker_address, _UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body).code == 0
@@ -97,12 +100,13 @@ def unavailable() -> str | None:
 
 
 @contextlib.contextmanager
-def grpc_servers(home: Path) -> Iterator[Servers]:
-    """Servers with an empty store; they are gone afterwards."""
+def grpc_servers(home: Path, more: Mapping[str, str] | None = None) -> Iterator[Servers]:
+    """Servers with an empty store, and with ``more`` settings of the broker; they are gone afterwards."""
+    settings = {**SETTINGS, **(more or {})}
     if against_apache():
         with (
             ApacheNameServer(home / "nameserver") as nameserver,
-            ApacheProxy(home / "proxy", nameserver.address, SETTINGS, PROXY_SETTINGS) as proxy,
+            ApacheProxy(home / "proxy", nameserver.address, settings, PROXY_SETTINGS) as proxy,
         ):
             _wait(nameserver.address, proxy.broker_address)
             # OrbitMQ's proxy serves Apache's broker as well.
@@ -110,7 +114,7 @@ def grpc_servers(home: Path) -> Iterator[Servers]:
                 yield Servers(proxy.endpoints, nameserver.address, proxy.broker_address, own)
         return
     port = free_port()
-    with serving(home, {**SETTINGS, **PROXY_SETTINGS, "grpcServerPort": str(port)}) as running:
+    with serving(home, {**settings, **PROXY_SETTINGS, "grpcServerPort": str(port)}) as running:
         endpoints = f"127.0.0.1:{port}"
         assert is_listening(endpoints)
         with orbitmq_proxy(home / "proxy", running.nameserver) as proxy:

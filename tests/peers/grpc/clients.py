@@ -43,6 +43,7 @@ class Outgoing:
     tag: str = ""
     keys: Sequence[str] = ()
     group: str = ""
+    lite: str = ""
     delay_ms: int = 0
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -53,6 +54,7 @@ class Outgoing:
             "tag": self.tag,
             "keys": list(self.keys),
             "group": self.group,
+            "lite": self.lite,
             "delayMs": self.delay_ms,
             "properties": dict(self.properties),
         }
@@ -70,6 +72,7 @@ class Delivered:
     message_id: str
     attempt: int
     group: str | None
+    lite: str | None
 
 
 class GrpcClient(Agent):
@@ -102,6 +105,12 @@ class GrpcClient(Agent):
         """``failures`` is how often a message is refused, by its body."""
         self.ask("push", name=name, group=group, topics=_filters(topics), failures=dict(failures or {}))
 
+    def start_lite(
+        self, name: str, group: str, topic: str, lites: Sequence[str], failures: Mapping[str, int] | None = None
+    ) -> None:
+        """A push consumer of lite topics. The Java client only."""
+        self.ask("lite", name=name, group=group, topic=topic, lites=list(lites), failures=dict(failures or {}))
+
     def taken(self, name: str, count: int, seconds: float = 30) -> list[Delivered]:
         """What a push consumer got since the last time, as soon as that is ``count`` messages."""
         return _delivered(self.ask("take", name=name, count=count, seconds=seconds))
@@ -125,6 +134,7 @@ def _delivered(rows: list[dict[str, Any]] | None) -> list[Delivered]:
             row["messageId"],
             row["attempt"],
             row.get("group") or None,
+            row.get("lite") or None,
         )
         for row in rows or ()
     ]

@@ -18,6 +18,8 @@ import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
+import org.apache.rocketmq.client.apis.consumer.LitePushConsumer;
+import org.apache.rocketmq.client.apis.consumer.MessageListener;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.Message;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
@@ -87,6 +89,16 @@ public class GrpcAgent {
                 return null;
             case "push":
                 return push(name, request);
+            case "lite":
+                return lite(name, request);
+            case "choose":
+                ((LitePushConsumer) clients.get(name)).subscribeLite(request.get("lite").getAsString());
+                return null;
+            case "leave":
+                ((LitePushConsumer) clients.get(name)).unsubscribeLite(request.get("lite").getAsString());
+                return null;
+            case "chosen":
+                return new Gson().toJsonTree(((LitePushConsumer) clients.get(name)).getLiteTopicSet());
             case "take":
                 return take(name, request);
             case "close":
@@ -146,6 +158,9 @@ public class GrpcAgent {
         if (!wanted.get("group").getAsString().isEmpty()) {
             builder.setMessageGroup(wanted.get("group").getAsString());
         }
+        if (!wanted.get("lite").getAsString().isEmpty()) {
+            builder.setLiteTopic(wanted.get("lite").getAsString());
+        }
         if (wanted.get("delayMs").getAsLong() > 0) {
             builder.setDeliveryTimestamp(System.currentTimeMillis() + wanted.get("delayMs").getAsLong());
         }
@@ -174,25 +189,40 @@ public class GrpcAgent {
     }
 
     private JsonElement push(String name, JsonObject request) throws Exception {
+        clients.put(name, PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration)
+            .setConsumerGroup(request.get("group").getAsString()).setSubscriptionExpressions(filters(request))
+            .setMessageListener(listener(name, request)).build());
+        return null;
+    }
+
+    private JsonElement lite(String name, JsonObject request) throws Exception {
+        LitePushConsumer consumer = PROVIDER.newLitePushConsumerBuilder().setClientConfiguration(configuration)
+            .setConsumerGroup(request.get("group").getAsString()).bindTopic(request.get("topic").getAsString())
+            .setMessageListener(listener(name, request)).build();
+        clients.put(name, consumer);
+        for (JsonElement lite : request.getAsJsonArray("lites")) {
+            consumer.subscribeLite(lite.getAsString());
+        }
+        return null;
+    }
+
+    private MessageListener listener(String name, JsonObject request) {
         Map<String, Integer> failures = new HashMap<>();
         request.getAsJsonObject("failures").entrySet()
             .forEach(entry -> failures.put(entry.getKey(), entry.getValue().getAsInt()));
         List<JsonObject> list = new ArrayList<>();
         received.put(name, list);
-        clients.put(name, PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration)
-            .setConsumerGroup(request.get("group").getAsString()).setSubscriptionExpressions(filters(request))
-            .setMessageListener(view -> {
-                synchronized (list) {
-                    JsonObject one = described(view);
-                    list.add(one);
-                    list.notifyAll();
-                    String body = new String(Base64.getDecoder().decode(one.get("body").getAsString()));
-                    int left = failures.getOrDefault(body, 0);
-                    failures.put(body, left - 1);
-                    return left > 0 ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
-                }
-            }).build());
-        return null;
+        return view -> {
+            synchronized (list) {
+                JsonObject one = described(view);
+                list.add(one);
+                list.notifyAll();
+                String body = new String(Base64.getDecoder().decode(one.get("body").getAsString()));
+                int left = failures.getOrDefault(body, 0);
+                failures.put(body, left - 1);
+                return left > 0 ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+            }
+        };
     }
 
     private JsonElement take(String name, JsonObject request) throws Exception {
@@ -232,6 +262,7 @@ public class GrpcAgent {
         found.addProperty("messageId", view.getMessageId().toString());
         found.addProperty("attempt", view.getDeliveryAttempt());
         found.addProperty("group", view.getMessageGroup().orElse(null));
+        found.addProperty("lite", view.getLiteTopic().orElse(null));
         return found;
     }
 }
