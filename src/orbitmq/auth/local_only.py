@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.auth.decision import ip_address_of
 from orbitmq.auth.errors import AuthorizationError
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.remoting.connect.trusted_proxies import read_networks
 
@@ -57,6 +58,7 @@ def check_source(remote_address: str, local_address: str, networks: tuple[Networ
     if address.is_loopback or host == host_of(local_address):
         return
     if not any(address.version == network.version and address in network for network in networks):
+        count_refusal(Limit.ADMIN_NETWORKS)
         raise AuthorizationError(
             f"{name} from {host} is refused: without authentication it is accepted from this machine and from the "
             "networks of adminNetworks only"

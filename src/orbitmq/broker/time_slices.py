@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.platform.loop_slices import in_slices
 from orbitmq.platform.threads import in_thread
 from orbitmq.protocol.bodies import Body
@@ -34,6 +35,7 @@ def check_body_size(request: Command) -> None:
     """Raise RequestRefusedError for a JSON body that is larger than any that is decoded."""
     size = len(request.body or b"")
     if size > MAX_JSON_BODY:
+        count_refusal(Limit.JSON_BODY)
         raise RequestRefusedError(
             f"the body has {size} bytes, at most {MAX_JSON_BODY} are allowed for this request"
         )

@@ -11,6 +11,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.platform.memory_budget import RECEIVED, UNSENT
 from orbitmq.protocol.command.fast_decode import decode_header
 from orbitmq.protocol.command.frame import FrameError, FrameParser
@@ -587,6 +588,7 @@ class Connection(asyncio.Protocol):
         """Close a connection whose stream cannot be parsed any further."""
         if not self._closing:
             log.warning("remoting: closing %s: malformed frame: %s", self.remote_address, error)
+            count_refusal(Limit.FRAME)
         self.close(error)
 
     # Writing and closing
@@ -621,6 +623,7 @@ class Connection(asyncio.Protocol):
     def _abort_slow_reader(self, text: str) -> None:
         log.warning("remoting: closing %s: %s", self.remote_address, text)
         self.abort(SlowReaderError(f"{self.remote_address}: {text}"))
+        count_refusal(Limit.UNREAD_ANSWERS)
 
     def _finish(self) -> None:
         self.flush()
@@ -723,3 +726,4 @@ class Connection(asyncio.Protocol):
         )
         log.warning("%s", text)
         self.abort(SlowFrameError(text))
+        count_refusal(Limit.FRAME_TIME)

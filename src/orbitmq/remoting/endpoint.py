@@ -7,6 +7,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Protocol
 
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.remoting.errors import one_sentence
 from orbitmq.remoting.limits.address_share import AddressShare
 from orbitmq.remoting.limits.descriptors import connections_allowed
@@ -108,6 +109,8 @@ class Endpoint:
                 count,
             )
         self._full_was_logged = full
+        if full:
+            count_refusal(Limit.CONNECTIONS)
         return full
 
     def _connection_count(self) -> int:

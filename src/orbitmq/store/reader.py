@@ -9,6 +9,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from orbitmq import native
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.protocol.message.message_id import decode_offset_id
 from orbitmq.protocol.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from orbitmq.store.commitlog.cold_data import NEAR, ColdData
@@ -365,6 +366,7 @@ class Reader:
                 break
             if matches_record is not None:
                 if examined >= MIN_FILTERED and self._clock.monotonic() >= deadline:
+                    count_refusal(Limit.FILTER_TIME)
                     break
                 examined += 1
             if is_plain and self._is_impossible(queue, size, physical, code):

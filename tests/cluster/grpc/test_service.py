@@ -18,8 +18,10 @@ from cluster.grpc.grpc_harness import (
     resource,
     served,
 )
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.proxy.proto import definition_pb2 as pb
 from orbitmq.proxy.proto import service_pb2 as rpc
+from support.limit_counts import counts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -293,6 +295,17 @@ async def test_clients_that_are_not_known_are_refused(server: Served, client: St
     assert end.status.code == pb.UNRECOGNIZED_CLIENT_TYPE
     client.client_id = ""
     assert (await client.unary("Heartbeat", rpc.HeartbeatRequest())).status.code == pb.CLIENT_ID_REQUIRED
+
+
+@counts(Limit.GRPC_CLIENTS)
+async def test_clients_beyond_their_number_are_refused() -> None:
+    async with served(grpc_max_clients=1) as server, server.client() as client:
+        await client.settle(consumer_settings("billing", "orders"))
+        request = rpc.HeartbeatRequest(group=resource("billing"), client_type=pb.SIMPLE_CONSUMER)
+        answer = await client.with_id("another").unary("Heartbeat", request)
+        assert answer.status.code == pb.TOO_MANY_REQUESTS
+        assert "grpcMaxClients" in answer.status.message
+        assert (await client.unary("Heartbeat", request)).status.code == pb.OK
 
 
 async def test_a_registered_consumer_is_a_member_until_it_terminates(server: Served, client: Stubs) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.remoting import (
@@ -27,6 +28,7 @@ from orbitmq.remoting import (
     SlowReaderError,
     TooManyCallsError,
 )
+from support.limit_counts import counts
 from support.remoting_harness import (
     ECHO,
     GARBAGE,
@@ -196,6 +198,7 @@ async def test_nothing_more_is_read_from_a_peer_that_does_not_read_and_nothing_i
 
 
 @on_each_loop
+@counts(Limit.UNREAD_ANSWERS)
 async def test_a_peer_that_reads_nothing_for_too_long_is_closed(caplog: pytest.LogCaptureFixture) -> None:
     gone = Gone()
     limits = Limits(write_high_bytes=65536, stalled_seconds=0.05, sweep_seconds=0.005)
@@ -211,6 +214,7 @@ async def test_a_peer_that_reads_nothing_for_too_long_is_closed(caplog: pytest.L
 
 @on_each_loop
 @pytest.mark.parametrize("in_parts", [False, True])
+@counts(Limit.UNREAD_ANSWERS)
 async def test_a_peer_with_too_many_unsent_bytes_is_closed(in_parts: bool) -> None:
     frame = request(40, 1, body=bytes(MEGABYTE))
     gone = Gone()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.message.batch import encode_batch
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
@@ -18,6 +19,7 @@ from orbitmq.testing.simulation.switched_disk import SwitchedDisk
 from support.broker.broker_harness import ROOT, running_broker
 from support.broker.client_registry_harness import consumer, heartbeat, subscription
 from support.broker.requests import CONSUMERS, Talker, bodies, send_request, talk, talking_to
+from support.limit_counts import counts
 from support.remoting_harness import eventually
 
 if TYPE_CHECKING:
@@ -129,6 +131,7 @@ async def test_oneway_messages_wait_for_their_topic_too() -> None:
         assert NEW in saved_topics(disk)
 
 
+@counts(Limit.WAITING_SENDS)
 async def test_messages_that_wait_for_topics_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orbitmq.broker.send.processor.MAX_POSTPONED_BYTES", 1000)
     async with gated() as (_, client, gate, _):

@@ -8,10 +8,12 @@ from orbitmq.broker.clients import shares as client_shares
 from orbitmq.broker.clients.shares import NamedShares
 from orbitmq.broker.config.broker_config import BrokerConfig
 from orbitmq.broker.metadata import subscription_groups as groups
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.remoting.processor import RequestRefusedError
 from support.broker.client_registry_harness import consumer, heartbeat
 from support.broker.requests import TOPIC, talk, talking_to
+from support.limit_counts import counts
 
 if TYPE_CHECKING:
     import pytest
@@ -34,6 +36,7 @@ async def test_one_address_may_create_half_of_the_remaining_topics(monkeypatch: 
         assert (await other.sends(topic="another")).code == ResponseCode.SUCCESS
 
 
+@counts(Limit.TOPICS)
 async def test_deleted_topics_leave_the_share_of_their_creator(monkeypatch: pytest.MonkeyPatch) -> None:
     async with talk() as (broker, client):
         monkeypatch.setattr(client_shares, "MAX_TOPICS", len(broker.topics.configs) + 8)
@@ -45,6 +48,7 @@ async def test_deleted_topics_leave_the_share_of_their_creator(monkeypatch: pyte
         assert (await client.sends(topic="three")).code == ResponseCode.SUCCESS
 
 
+@counts(Limit.CONSUMER_GROUPS)
 async def test_one_address_may_create_half_of_the_remaining_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     async with talk() as (broker, client):
         await client.stores()
@@ -85,7 +89,7 @@ async def test_operators_create_topics_up_to_the_total_limit(monkeypatch: pytest
 
 def test_a_share_follows_the_entries_of_others() -> None:
     table: set[str] = set()
-    shares = NamedShares("things", BrokerConfig(), lambda: 100, table, lambda: len(table))
+    shares = NamedShares("things", BrokerConfig(), lambda: 100, table, lambda: len(table), counted=Limit.TOPICS)
 
     def add(client: str, name: str) -> bool:
         try:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.store.replication.frames import HEAD, REPORT
 from orbitmq.testing import LocalCluster
 from support.broker.broker_harness import running_broker
 from support.broker.replica_harness import FAST, MASTER, SLAVE, Sends, assert_same, log_bytes
+from support.limit_counts import counts
 from support.remoting_harness import HOST, eventually
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ async def test_a_slave_that_acknowledges_what_it_was_not_sent_does_not_count() -
         await eventually(lambda: not len(master.replication.acks))
 
 
+@counts(Limit.SLAVES)
 async def test_a_master_serves_a_limited_number_of_slaves() -> None:
     async with LocalCluster(settings={**FAST, "maxHaConnections": "2"}) as cluster:
         master = cluster.broker()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.codes import SerializeType
 from orbitmq.protocol.command.frame import frame_prefix
 from orbitmq.protocol.errors import ProtocolError
@@ -19,6 +20,7 @@ from orbitmq.protocol.message.flags import ONEWAY, RESPONSE
 from orbitmq.remoting import Connection, Limits
 from orbitmq.remoting.endpoint import Endpoint
 from orbitmq.remoting.gather_write import MAX_JOINED_BYTES, gathered
+from support.limit_counts import counts
 from support.remoting_harness import (
     ECHO,
     GARBAGE,
@@ -324,6 +326,7 @@ def test_gathered_parts_are_the_same_bytes_and_the_large_ones_are_not_copied(siz
 
 
 @on_each_loop
+@counts(Limit.FRAME)
 async def test_good_frames_before_a_malformed_one_are_answered_and_the_connection_is_closed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

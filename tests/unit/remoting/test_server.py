@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.remoting import Connection, Limits, Listener, ListenError, RemotingClient, RemotingServer
+from support.limit_counts import counts
 from support.remoting_harness import (
     ECHO,
     HOST,
@@ -106,6 +108,7 @@ async def test_a_port_in_use_is_an_error_in_one_sentence_and_no_port_stays_open(
 
 
 @on_each_loop
+@counts(Limit.CONNECTIONS)
 async def test_one_connection_more_than_allowed_is_closed_and_room_is_used_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

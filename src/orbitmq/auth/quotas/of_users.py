@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orbitmq.auth.errors import QuotaError
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def charge(quota: Quota, user: User, code: int | None, per_second: int) -> None:
     # Super users run the cluster, and servers are some: a flood must not keep them out.
     if user.is_super or quota.admits(user.name) or code in NEVER_REFUSED:
         return
+    count_refusal(Limit.REQUESTS_OF_USER)
     raise QuotaError(
         f"[FLOW CONTROL] User:{user.name} sent more than {per_second} requests in a second "
         "(maxRequestsPerSecondOfUser): broker busy, try again later"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.clients.shares import ClientShares
 from orbitmq.filter import FilterError, bloom_filter, compile_subscription, is_tag_type
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.store.config_tables import (
     CONSUMER_FILTERS,
     BloomFilterData,
@@ -96,6 +97,7 @@ class ConsumerFilters:
             lambda: config.max_consumer_filters,
             lambda: self._count,
             "maxConsumerFilters",
+            counted=Limit.SQL_SUBSCRIPTIONS,
         )
         self._bytes = ClientShares(
             "bytes of SQL92 subscriptions",
@@ -103,6 +105,7 @@ class ConsumerFilters:
             lambda: config.max_consumer_filter_bytes,
             lambda: self._size,
             "maxConsumerFilterBytes",
+            counted=Limit.SQL_SUBSCRIPTION_BYTES,
         )
         self.bloom = bloom_filter(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
         self._by_group: dict[str, dict[str, RegisteredFilter]] = {}
@@ -192,7 +195,7 @@ class ConsumerFilters:
 
     def _add(self, group: str, subscription: SubscriptionData, client: str) -> None:
         size = len(subscription.sub_string) + ENTRY_BYTES
-        problem = self._counts.problem(client) or self._bytes.problem(client, size)
+        problem = self._counts.refusal(client) or self._bytes.refusal(client, size)
         if problem is not None:
             # The heartbeat passed the check; this expression replaces a shorter one. Its pulls get 27.
             log.warning(

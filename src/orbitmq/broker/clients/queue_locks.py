@@ -7,6 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.clients.shares import ClientShares
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.remoting.processor import RequestRefusedError
 
 if TYPE_CHECKING:
@@ -47,7 +48,12 @@ class QueueLocks:
         self._by_age: collections.OrderedDict[tuple[str, MessageQueue], None] = collections.OrderedDict()
         """All locks, ordered by renewal, oldest first."""
         self._shares = ClientShares(
-            "queue locks", config, lambda: config.max_queue_locks, self.__len__, "maxQueueLocks"
+            "queue locks",
+            config,
+            lambda: config.max_queue_locks,
+            self.__len__,
+            "maxQueueLocks",
+            counted=Limit.QUEUE_LOCKS,
         )
 
     def __len__(self) -> int:
@@ -82,7 +88,7 @@ class QueueLocks:
         if lock is not None and lock.client_id != client_id and _is_live(lock, now):
             return ""
         if lock is None:
-            problem = self._shares.problem(address)
+            problem = self._shares.refusal(address)
             if problem is not None:
                 return problem
         else:

@@ -12,6 +12,7 @@ from orbitmq.broker.clients.consumer_group import ClientChannel, ConsumerGroup
 from orbitmq.broker.clients.subscription_consistency import check_member
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.pull.subscription_filter import SubscriptionTooLongError, check_length
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.protocol.broker_events import EventKind
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.remoting.errors import IdleError
@@ -120,11 +121,13 @@ class Clients:
         known = self._consumes.get(connection, set()), self._produces.get(connection, set())
         here = len(known[0] | consumes) + len(known[1] | produces)
         if here > limits.groups_of_connection:
+            count_refusal(Limit.GROUPS_OF_CONNECTION)
             raise RequestRefusedError(
                 f"a connection may be of {limits.groups_of_connection} groups, this would be of {here}"
             )
         new = here - len(known[0]) - len(known[1])
         if new and self._memberships + new > limits.memberships:
+            count_refusal(Limit.MEMBERSHIPS)
             raise RequestRefusedError(f"this broker takes no more clients: it has {self._memberships} already")
         for consumer in heartbeat.consumer_data_set:
             _check_subscriptions(consumer, limits, self._config)
@@ -271,6 +274,7 @@ def check_name(what: str, name: str) -> None:
 def _check_subscriptions(consumer: ConsumerData, limits: ClientLimits, config: BrokerConfig) -> None:
     count = len(consumer.subscription_data_set)
     if count > limits.subscriptions_of_group:
+        count_refusal(Limit.SUBSCRIPTIONS_OF_GROUP)
         raise RequestRefusedError(
             f"a group may subscribe {limits.subscriptions_of_group} topics, {consumer.group_name} has {count}"
         )
@@ -283,6 +287,7 @@ def _check_subscriptions(consumer: ConsumerData, limits: ClientLimits, config: B
             raise RequestRefusedError(f"{consumer.group_name} for {subscription.topic}: {error}") from error
         # The expression comes a second time as its tags, and each tag a third time as its code.
         if length > 3 * config.max_subscription_length:
+            count_refusal(Limit.SUBSCRIPTION_LENGTH)
             raise RequestRefusedError(
                 f"{consumer.group_name} for {subscription.topic}: tags and codes of the subscription are longer "
                 f"than three times {config.max_subscription_length} characters (maxSubscriptionLength)"

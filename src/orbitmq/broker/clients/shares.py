@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.metadata.topics import MAX_TOPICS
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.remoting.processor import RequestRefusedError
 
 if TYPE_CHECKING:
@@ -28,9 +29,20 @@ class ClientShares:
     """
 
     def __init__(
-        self, what: str, config: BrokerConfig, limit: Callable[[], int], used: Callable[[], int], setting: str = ""
+        self,
+        what: str,
+        config: BrokerConfig,
+        limit: Callable[[], int],
+        used: Callable[[], int],
+        setting: str = "",
+        *,
+        counted: Limit,
     ) -> None:
-        """``what`` names the entries in error texts, ``setting`` the setting of their limit if it has one."""
+        """``what`` names the entries in error texts, ``setting`` the setting of their limit if it has one.
+
+        Refusals count as those of ``counted``.
+        """
+        self._counted = counted
         self.what = what
         self._config = config
         self._limit = limit
@@ -69,9 +81,16 @@ class ClientShares:
 
     def check(self, client: str, count: int = 1) -> None:
         """Raise RequestRefusedError if a client may not add so many entries."""
-        problem = self.problem(client, count)
+        problem = self.refusal(client, count)
         if problem is not None:
             raise RequestRefusedError(problem)
+
+    def refusal(self, client: str, count: int = 1) -> str | None:
+        """As ``problem``, for a client that is refused then: it is counted."""
+        problem = self.problem(client, count)
+        if problem is not None:
+            count_refusal(self._counted)
+        return problem
 
     def add(self, client: str, count: int = 1) -> None:
         """Count entries that a client has added."""
@@ -97,8 +116,10 @@ class NamedShares(ClientShares):
         limit: Callable[[], int],
         table: Container[str],
         used: Callable[[], int],
+        *,
+        counted: Limit,
     ) -> None:
-        super().__init__(what, config, limit, used)
+        super().__init__(what, config, limit, used, counted=counted)
         self._table = table
         self._client_of: dict[str, str] = {}
 
@@ -120,7 +141,14 @@ class NamedShares(ClientShares):
 
 def shares_of_topics(config: BrokerConfig, topics: TopicTable) -> NamedShares:
     """Shares of the topics that clients create by sending and by joining groups."""
-    return NamedShares("topics", config, lambda: MAX_TOPICS, topics.configs, lambda: len(topics.configs))
+    return NamedShares(
+        "topics",
+        config,
+        lambda: MAX_TOPICS,
+        topics.configs,
+        lambda: len(topics.configs),
+        counted=Limit.TOPICS,
+    )
 
 
 def _host(client: str) -> str:

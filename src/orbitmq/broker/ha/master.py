@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orbitmq.broker.ha.handshake import MasterGate, PendingSlave
 from orbitmq.broker.ha.slave_connection import UNKNOWN, SlaveConnection
 from orbitmq.platform.event_loop import close_servers
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.protocol.broker_events import EventKind
 from orbitmq.remoting import ListenError
 from orbitmq.remoting.processor import run_in_background
@@ -186,6 +187,7 @@ class ReplicationMaster:
             return "this broker stops, or changes its role"
         limit = self.store.config.max_ha_connections
         if len(self.slaves) >= limit:
+            count_refusal(Limit.SLAVES)
             return f"there are {limit} slaves already (maxHaConnections)"
         return None if self._admits is None else self._admits(address)
 

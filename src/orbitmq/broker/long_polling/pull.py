@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.clients.shares import ClientShares
 from orbitmq.broker.long_polling import table
 from orbitmq.broker.long_polling.arrival import listen, unlisten
+from orbitmq.platform.limit_counts import Limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,12 @@ class PullHold(table.HoldTable[HeldPull]):
         """
         super().__init__(now_ms)
         self._shares = ClientShares(
-            "held pulls", config, lambda: config.max_held_pulls, lambda: self._count, "maxHeldPulls"
+            "held pulls",
+            config,
+            lambda: config.max_held_pulls,
+            lambda: self._count,
+            "maxHeldPulls",
+            counted=Limit.HELD_PULLS,
         )
         self._store = store
         self._answer = answer
@@ -76,7 +82,7 @@ class PullHold(table.HoldTable[HeldPull]):
     def hold(self, pull: HeldPull) -> bool:
         """Hold a pull until there is a message for it; False if the limit is reached, or the broker stops."""
         client = pull.connection.remote_address
-        if self._is_stopped or self._shares.problem(client) is not None:
+        if self._is_stopped or self._shares.refusal(client) is not None:
             return False
         if not self._held:
             listen(self._store.dispatcher, self._on_arrival)

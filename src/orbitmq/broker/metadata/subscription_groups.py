@@ -13,6 +13,7 @@ from orbitmq.broker.clients.shares import NamedShares
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.metadata.data_version import first_version, next_version, version_of_epoch
 from orbitmq.broker.metadata.topics import name_complaint
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from orbitmq.protocol.broker_events import EventKind
 from orbitmq.protocol.message.flags import PERM_READ
@@ -67,7 +68,12 @@ class GroupTable:
         self.on_event: Callable[[EventKind, str, str], None] | None = None
         """Gets new, changed and deleted groups."""
         self.shares = NamedShares(
-            "consumer groups", config, lambda: MAX_GROUPS, self.configs, lambda: len(self.configs)
+            "consumer groups",
+            config,
+            lambda: MAX_GROUPS,
+            self.configs,
+            lambda: len(self.configs),
+            counted=Limit.CONSUMER_GROUPS,
         )
 
     def load(self) -> None:

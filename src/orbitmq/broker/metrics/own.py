@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from orbitmq.broker.metrics.requests import request_name, response_name
 from orbitmq.broker.stats.waits import BOUNDS
 from orbitmq.metrics.instrument import Instrument, Kind
+from orbitmq.platform.limit_counts import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,6 +41,9 @@ SLAVE_LAG: Final = Instrument("orbitmq_slave_lag", Kind.GAUGE, "Bytes of the log
 SLAVE_LAG_TIME: Final = Instrument("orbitmq_slave_lag", Kind.GAUGE, "How far behind a slave is.", "seconds")
 FAILED_PUTS: Final = Instrument("orbitmq_failed_puts_total", Kind.COUNTER, "Messages that the store refused.")
 EVENTS: Final = Instrument("orbitmq_events_total", Kind.COUNTER, "Events of the broker's history, by kind.")
+LIMITS: Final = Instrument(
+    "orbitmq_limit_refusals_total", Kind.COUNTER, "What limits of this process refused or cut short, by limit."
+)
 SERIES_DROPPED: Final = Instrument(
     "orbitmq_metrics_series_dropped", Kind.GAUGE, "Series left out of this page: see metricsOtelCardinalityLimit."
 )
@@ -80,6 +84,12 @@ def collect_memory(budget: MemoryBudget, labels: Labels) -> Iterator[Sample]:
     yield MEMORY_LIMIT, labels, budget.limit
     for category, size in list(budget.categories.items()):
         yield MEMORY_USED, (*labels, ("category", category)), size
+
+
+def collect_limits(labels: Labels) -> Iterator[Sample]:
+    """Every limit, also those that have refused nothing: an alert needs the series before the first refusal."""
+    for limit, count in refusals().items():
+        yield LIMITS, (*labels, ("limit", limit.value)), count
 
 
 def collect_held(held: Mapping[str, int], connections: int, labels: Labels) -> Iterator[Sample]:

@@ -167,5 +167,6 @@ class MetricsService:
         yield from own.collect_slaves(sources.slave_lags(), labels)
         for kind, count in sources.events().items():
             yield own.EVENTS, (*labels, ("kind", kind)), count
+        yield from own.collect_limits(labels)
         yield own.SERIES_DROPPED, labels, self._last_dropped
         yield own.COLLECT_SECONDS, labels, self._last_seconds

@@ -9,6 +9,7 @@ from orbitmq.broker.clients.shares import ClientShares
 from orbitmq.broker.config.broker_config import BrokerConfig
 from orbitmq.broker.metadata.data_version import first_version, next_version
 from orbitmq.broker.time_slices import in_slices
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.bodies import ConsumerOffsetSerializeWrapper
 from orbitmq.protocol.names import GROUPS_OF_SERVICES
 from orbitmq.store.config_tables import CONSUMER_OFFSETS
@@ -50,6 +51,7 @@ class OffsetTable:
             lambda: config.max_consumer_offsets,
             lambda: self._count,
             "maxConsumerOffsets",
+            counted=Limit.CONSUMER_OFFSETS,
         )
         self._is_full_logged = False
         self._writer = writer
@@ -82,12 +84,12 @@ class OffsetTable:
             return f"the offsets of group {group} belong to the broker: use another group"
         if queue_id in self._offsets.get(key, ()):
             return None
-        return self._shares.problem(self._client_of.get(key, client))
+        return self._shares.refusal(self._client_of.get(key, client))
 
     def _admit(self, key: str, client: str) -> bool:
         """Count a new offset; False if a client is over its share. The broker's own commits are always accepted."""
         owner = self._client_of.get(key, client)
-        if client and (problem := self._shares.problem(owner)) is not None:
+        if client and (problem := self._shares.refusal(owner)) is not None:
             if not self._is_full_logged:
                 log.warning("offsets: dropped a first offset of %s: %s", key, problem)
             self._is_full_logged = True

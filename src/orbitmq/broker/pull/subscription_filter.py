@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.filter import CompiledFilter, FilterError, compile_subscription, is_tag_type
 from orbitmq.filter.compiled_cache import CompiledCache
+from orbitmq.platform.limit_counts import Limit, count_refusal
 
 if TYPE_CHECKING:
     from orbitmq.broker.config.broker_config import BrokerConfig
@@ -20,6 +21,7 @@ class SubscriptionTooLongError(FilterError):
 def check_length(config: BrokerConfig, expression_type: str | None, expression: str) -> None:
     """Raise SubscriptionTooLongError for an expression that is over a limit."""
     if len(expression) > config.max_subscription_length:
+        count_refusal(Limit.SUBSCRIPTION_LENGTH)
         raise SubscriptionTooLongError(
             f"the subscription expression has {len(expression)} characters, at most "
             f"{config.max_subscription_length} are allowed (maxSubscriptionLength)"
@@ -27,6 +29,7 @@ def check_length(config: BrokerConfig, expression_type: str | None, expression: 
     if is_tag_type(expression_type):
         tags = expression.count("||") + 1
         if tags > config.max_subscription_tags:
+            count_refusal(Limit.SUBSCRIPTION_TAGS)
             raise SubscriptionTooLongError(
                 f"the subscription expression has {tags} tags, at most {config.max_subscription_tags} are allowed "
                 "(maxSubscriptionTags)"

@@ -17,6 +17,7 @@ from orbitmq.broker.send.priority import queue_of_level
 from orbitmq.broker.send.retry_rule import dead_letter_topic, is_exhausted, max_retries
 from orbitmq.broker.timer.deliver_time import has_delivery_time
 from orbitmq.broker.timer.recall import handle_of_deferred
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.command.fast_decode import send_fields, send_v2_fields
@@ -253,6 +254,7 @@ class SendRequests:
     ) -> Answer:
         """Retry the send when the topic of the message is on disk, in the order of arrival."""
         if self._postponed_bytes + len(body) > MAX_POSTPONED_BYTES:
+            count_refusal(Limit.WAITING_SENDS)
             return self._refuse(
                 header, serialize_type, ResponseCode.SYSTEM_BUSY,
                 f"messages for topics in creation take more than {MAX_POSTPONED_BYTES} bytes: send again later",

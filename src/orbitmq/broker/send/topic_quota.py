@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from orbitmq.auth.quotas.quota import Quota
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.header import EXT_FIELDS
 from orbitmq.remoting.error_responses import remark_response
@@ -41,6 +42,7 @@ def with_topic_quota(
         def handle(connection: Connection, header: Header, body: bytes, serialize_type: int) -> Answer:
             topic = header[EXT_FIELDS].get(field, "")
             if topic in topics and not quota.admits(topic):
+                count_refusal(Limit.SENDS_OF_TOPIC)
                 remark = (
                     f"[FLOW CONTROL] topic {topic} got more than {config.max_sends_per_second_of_topic} sends in a "
                     "second (maxSendsPerSecondOfTopic): broker busy, send again later"

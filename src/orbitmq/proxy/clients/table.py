@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.proxy.clients.client import Client
 from orbitmq.proxy.errors import StatusError
 from orbitmq.proxy.proto import definition_pb2 as pb
@@ -52,6 +53,7 @@ class ClientTable:
             if len(client_id) > MAX_CLIENT_ID:
                 raise StatusError(pb.BAD_REQUEST, f"the client id has more than {MAX_CLIENT_ID} characters")
             if len(self._clients) >= self._config.grpc_max_clients:
+                count_refusal(Limit.GRPC_CLIENTS)
                 raise StatusError(
                     pb.TOO_MANY_REQUESTS, f"this server has {len(self._clients)} clients already (grpcMaxClients)"
                 )

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.platform.event_loop import close_servers
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.proxy.http2.connection import Http2Connection
 from orbitmq.proxy.http2.grpc_status import GrpcCode, GrpcError
 from orbitmq.remoting import ListenError, ServerTls
@@ -140,6 +141,7 @@ class Http2Server:
     def begin_call(self) -> None:
         """Raises GrpcError if there are too many calls."""
         if self.calls >= self._max_calls:
+            count_refusal(Limit.GRPC_CALLS)
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, f"{self.calls} calls are in progress (grpcMaxCalls)")
         self.calls += 1
 

@@ -6,6 +6,8 @@ import functools
 import ipaddress
 import logging
 
+from orbitmq.platform.limit_counts import Limit, count_refusal
+
 log = logging.getLogger("orbitmq.remoting")
 
 
@@ -24,6 +26,7 @@ class AddressShare:
             return True
         count = self._counts.get(host, 0)
         if count >= self._most:
+            count_refusal(Limit.CONNECTIONS_OF_ADDRESS)
             if host not in self._reported:
                 self._reported.add(host)
                 log.warning(

@@ -13,6 +13,7 @@ import operator
 import threading
 from typing import TYPE_CHECKING
 
+from orbitmq.platform.limit_counts import Limit, count_refusal
 from orbitmq.remoting.errors import MemoryBudgetError
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class MemoryGuard:
             )
             log.warning("%s", text)
             connection.abort(MemoryBudgetError(text))
+            count_refusal(Limit.MEMORY)
             connection.update_charge()
 
 

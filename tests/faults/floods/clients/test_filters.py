@@ -8,12 +8,14 @@ import pytest
 
 from orbitmq.broker.clients.consumer_filters import ENTRY_BYTES, ConsumerFilters
 from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.remoting.processor import RequestRefusedError
 from orbitmq.store.config_tables import CONSUMER_FILTERS
 from orbitmq.testing import ManualClock, MemoryDisk
 from support.broker.client_registry_harness import GROUP, T0, TOPIC, consumer, heartbeat, sql, writer_on
 from support.broker.requests import talk, talking_to
+from support.limit_counts import counts
 
 ONE, TWO = "10.0.0.1:1000", "10.0.0.2:1000"
 
@@ -56,6 +58,7 @@ def test_one_connection_may_register_half_of_the_share_of_its_address() -> None:
     add(filters, "further", "10.0.0.1:2000")
 
 
+@counts(Limit.SQL_SUBSCRIPTION_BYTES)
 def test_the_bytes_of_all_expressions_are_limited_too() -> None:
     long = "a = '" + "x" * 600 + "'"
     filters = filters_with(max_consumer_filter_bytes=40 * (len(long) + ENTRY_BYTES))
@@ -65,6 +68,7 @@ def test_the_bytes_of_all_expressions_are_limited_too() -> None:
     assert len(CONSUMER_FILTERS.encode(filters.table())) < 40 * (len(long) + ENTRY_BYTES)
 
 
+@counts(Limit.SQL_SUBSCRIPTIONS)
 def test_the_error_at_the_total_limit_names_its_setting() -> None:
     filters = filters_with(max_consumer_filters=2, client_share_percent=100)
     fill(filters, ONE)

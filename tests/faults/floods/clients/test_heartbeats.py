@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from faults.floods.served import served_before
 from orbitmq.broker import time_slices as slices
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from support.broker.client_registry_harness import consumer, heartbeat
 from support.broker.requests import talk, talking_to
+from support.limit_counts import counts
 from support.remoting_harness import eventually
 
 GROUPS = 1500
@@ -43,6 +45,7 @@ async def test_a_connection_that_closes_during_its_heartbeat_leaves_no_membershi
         assert (broker.clients.consumers, broker.clients.memberships) == ({}, 0)
 
 
+@counts(Limit.JSON_BODY)
 async def test_a_heartbeat_over_the_size_limit_is_refused() -> None:
     async with talk() as (_, client):
         answer = await client.asks(RequestCode.HEART_BEAT, bytes(slices.MAX_JSON_BODY + 1))

@@ -7,6 +7,7 @@ import pytest
 from faults.floods.served import served_before
 from orbitmq.broker.clients.queue_locks import EXPIRED_AT_ONCE, LIVE_MS, QueueLocks
 from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
@@ -14,12 +15,14 @@ from orbitmq.remoting.processor import RequestRefusedError
 from orbitmq.testing import ManualClock
 from support.broker.client_registry_harness import GROUP, T0, TOPIC
 from support.broker.requests import talk, talking_to
+from support.limit_counts import counts
 
 
 def queues(count: int, first: int = 0) -> list[MessageQueue]:
     return [MessageQueue(TOPIC, "broker-a", first + number) for number in range(count)]
 
 
+@counts(Limit.QUEUE_LOCKS)
 def test_the_clients_of_an_address_may_lock_half_of_the_remaining_queues() -> None:
     locks = QueueLocks(ManualClock(T0), BrokerConfig(max_queue_locks=40))
     assert len(locks.lock(GROUP, "c1", queues(100), "10.0.0.1:1")) == 10

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.platform.memory_budget import MemoryBudget
 from orbitmq.protocol.command.frame import ESCAPE_SIZE, FrameError, FrameParser
 from orbitmq.remoting import Limits
@@ -23,6 +24,7 @@ from support.broker.flood_harness import (
     send_request,
     silent_sockets,
 )
+from support.limit_counts import counts
 from support.remoting_harness import ECHO, RawPeer, echo, eventually, on_each_loop, request, serving
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ async def test_unfinished_frames_cost_no_more_than_the_budget(tmp_path: Path) ->
 
 
 @on_each_loop
+@counts(Limit.FRAME_TIME)
 async def test_a_frame_that_arrives_byte_by_byte_misses_its_deadline() -> None:
     ends: list[Exception | None] = []
 

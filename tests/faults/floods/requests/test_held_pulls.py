@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.long_polling import table
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.store import StoredMessage
 from orbitmq.store import reader as reading
 from support.broker.requests import HOLD_MS, TOPIC, bodies, pull_request, talk, talking_to
+from support.limit_counts import counts
 from support.remoting_harness import eventually
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ LOOKED_AT = 800
 """Units that one read scans, by the default of maxFilterMessageSize."""
 
 
+@counts(Limit.HELD_PULLS)
 async def test_one_address_may_hold_half_of_the_remaining_pulls_and_gets_responses_at_once_beyond_it() -> None:
     async with talk(maxHeldPulls=40) as (broker, first), talking_to(broker) as second, talking_to(broker) as third:
         await first.stores()
@@ -69,6 +72,7 @@ async def test_a_pull_scans_a_bounded_number_of_records_whatever_its_count() -> 
         assert 0 < int(answer.ext_fields["nextBeginOffset"]) <= reading.MAX_IN_BULK
 
 
+@counts(Limit.FILTER_TIME)
 async def test_a_pull_with_a_slow_filter_gets_its_next_offset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 from orbitmq.broker.config.broker_config import BrokerConfig
 from orbitmq.broker.offsets.table import OffsetTable
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.testing import ManualClock, MemoryDisk
 from support.broker.client_registry_harness import T0, writer_on
 from support.broker.requests import CONSUMERS, TOPIC, talk
+from support.limit_counts import counts
 
 ONE, OTHER_OF_ONE, TWO = "10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"
 
@@ -27,6 +29,7 @@ def fill(offsets: OffsetTable, group: str, client: str) -> int:
     raise AssertionError("there is no limit")
 
 
+@counts(Limit.CONSUMER_OFFSETS)
 def test_the_clients_of_an_address_may_commit_half_of_the_remaining_offsets() -> None:
     offsets = table(max_consumer_offsets=40)
     assert fill(offsets, "a", ONE) == 10

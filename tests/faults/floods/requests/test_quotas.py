@@ -7,12 +7,14 @@ from typing import Any
 
 from orbitmq.auth.credentials import Credentials
 from orbitmq.auth.signature import Signer
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
 from orbitmq.remoting import RemotingClient
 from orbitmq.testing import ManualClock, MemoryDisk
 from support.broker.broker_harness import T0, running_broker
 from support.broker.requests import TOPIC, talk
+from support.limit_counts import counts
 from support.remoting_harness import HOST
 
 USERS: dict[str, Any] = {
@@ -26,6 +28,7 @@ async def codes_of(client: RemotingClient, address: str, code: int, count: int) 
     return [(await client.call(address, Command(code), 10)).code for _ in range(count)]
 
 
+@counts(Limit.REQUESTS_OF_USER)
 async def test_a_user_beyond_the_quota_is_told_so_and_others_are_served() -> None:
     clock = ManualClock(T0)
     async with running_broker(MemoryDisk(), clock, **USERS) as broker:
@@ -53,6 +56,7 @@ async def test_a_user_beyond_the_quota_is_told_so_and_others_are_served() -> Non
             await client.close()
 
 
+@counts(Limit.SENDS_OF_TOPIC)
 async def test_a_topic_beyond_the_quota_refuses_sends_and_other_topics_take_them() -> None:
     async with talk(maxSendsPerSecondOfTopic=3) as (_, client):
         # The send that creates a topic is not counted.

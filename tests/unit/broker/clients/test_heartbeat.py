@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orbitmq.broker.clients.registry import ClientLimits
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.protocol.bodies import (
     CheckClientRequestBody,
     ConsumeType,
@@ -32,6 +33,7 @@ from support.broker.client_registry_harness import (
     sql,
     subscription,
 )
+from support.limit_counts import counts
 from support.wire_captures import SCENARIOS, Captured, captured
 
 if TYPE_CHECKING:
@@ -250,6 +252,7 @@ async def test_a_heartbeat_over_a_limit_is_refused_and_changes_nothing(said: Hea
         assert (broker.topics.configs, broker.groups.configs) == (topics, groups)
 
 
+@counts(Limit.MEMBERSHIPS)
 async def test_a_broker_at_the_client_limit_keeps_existing_members() -> None:
     limits = ClientLimits(memberships=1)
     async with client_broker(limits=limits) as broker, broker.client() as first, broker.client() as second:

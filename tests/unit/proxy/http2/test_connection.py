@@ -7,11 +7,13 @@ import gzip
 
 import pytest
 
+from orbitmq.platform.limit_counts import Limit
 from orbitmq.proxy.http2 import frames
 from orbitmq.proxy.http2.control import MAX_CONTROL, MAX_RESETS
 from orbitmq.proxy.http2.frames import MESSAGE_HEAD, NUMBER, PREFACE, SETTING, ErrorCode, frame
 from orbitmq.proxy.http2.hpack import encode
 from support.http2_peer import CHAT, ECHO, MANY, SLOW, Peer, data, message, request, settled
+from support.limit_counts import counts
 
 RST, GOAWAY = frames.RST_STREAM, frames.GOAWAY
 _HEADERS = frames.HEADERS
@@ -219,6 +221,7 @@ async def test_more_streams_than_allowed_are_refused() -> None:
     assert await peer.answers() == [(RST, 0, 3, NUMBER.pack(ErrorCode.REFUSED_STREAM))]
 
 
+@counts(Limit.GRPC_CALLS)
 async def test_more_calls_than_allowed_are_refused() -> None:
     peer = Peer(max_calls=1)
     await peer.greet()
