@@ -93,6 +93,8 @@ class LiteControl:
                 self._leave(found, queues, is_reset=self._rules.is_set(group, RESET_WHEN_LEFT))
         else:
             self._check(group, parent)
+            if self._subscriptions.find(client_id) is None:
+                self._check_quota(len(self._subscriptions), 1)
             found = self._subscriptions.opened(client_id, group, parent, connection)
             if change.action is LiteSubscriptionAction.COMPLETE_ADD:
                 self._replace(found, queues)
@@ -110,7 +112,7 @@ class LiteControl:
     def _choose(self, found: LiteSubscription, queues: Iterable[str], option: OffsetOption | None) -> None:
         if found.is_wildcard:
             raise _illegal("subscribe lite operation is not supported for this group")
-        self._check_quota(found, queues)
+        self._check_new(found, queues)
         is_exclusive = self._rules.is_exclusive(found.group)
         for queue in queues:
             if is_exclusive:
@@ -129,13 +131,23 @@ class LiteControl:
             return
         wanted = dict.fromkeys(queues)
         self._leave(found, [queue for queue in found.queues if queue not in wanted], is_reset=False)
-        self._check_quota(found, queues)
+        if self._rules.is_exclusive(found.group):
+            # A client that has lost one may not know of it yet.
+            queues = [queue for queue in queues if not self._is_of_another(queue, found)]
+        self._check_new(found, queues)
         self._subscriptions.add(found, queues)
 
-    def _check_quota(self, found: LiteSubscription, queues: Iterable[str]) -> None:
-        limit = self._config.max_lite_subscription_count
+    def _is_of_another(self, queue: str, found: LiteSubscription) -> bool:
+        return any(other is not found for other in self._subscriptions.of_queue(queue, found.group))
+
+    def _check_new(self, found: LiteSubscription, queues: Iterable[str]) -> None:
         new = {queue for queue in queues if queue not in found.queues}
-        if new and self._subscriptions.count + len(new) > limit:
+        if new:
+            self._check_quota(self._subscriptions.count, len(new))
+
+    def _check_quota(self, count: int, more: int) -> None:
+        limit = self._config.max_lite_subscription_count
+        if count + more > limit:
             raise RequestRefusedError(
                 f"lite subscription quota exceeded {limit} (maxLiteSubscriptionCount)",
                 ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,

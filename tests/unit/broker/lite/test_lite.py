@@ -237,3 +237,26 @@ async def test_a_lite_topic_of_an_ordinary_topic_is_a_property_like_others() -> 
     async with lite() as ends:
         await ends.client.stores(b"x", topic="TopicTest", properties={"__LITE_TOPIC": "a"})
         assert ends.broker.store.queues.count_lmq() == 0
+
+
+async def test_clients_count_towards_the_quota_even_without_a_lite_topic() -> None:
+    async with lite(maxLiteSubscriptionCount=1) as ends:
+        assert (await ends.chooses(action="COMPLETE_ADD")).code == ResponseCode.SUCCESS
+        answer = await ends.chooses(action="COMPLETE_ADD", clientId="client@2")
+        assert answer.code == ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+        assert (await ends.chooses("a", action="COMPLETE_ADD")).code == ResponseCode.SUCCESS
+
+
+async def test_an_exclusive_lite_topic_is_not_taken_back_by_a_repetition() -> None:
+    async with lite() as ends:
+        attributes = {"lite.bind.topic": PARENT, "lite.sub.model": "Exclusive"}
+        ends.broker.groups.update(SubscriptionGroupConfig(GROUP, attributes=attributes))
+        await ends.chooses("a", "b")
+        await ends.chooses("a", clientId="client@2")
+        await ends.chooses("a", "b", action="COMPLETE_ADD")
+        found = ends.broker.pop.lite.subscriptions
+        assert [one.client_id for one in found.of_queue(queue("a"))] == ["client@2"]
+        assert [one.client_id for one in found.of_queue(queue("b"))] == [CLIENT]
+        await ends.chooses(action="COMPLETE_REMOVE", clientId="client@2")
+        await ends.chooses("a", "b", action="COMPLETE_ADD")
+        assert [one.client_id for one in found.of_queue(queue("a"))] == [CLIENT]
