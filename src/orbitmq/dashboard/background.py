@@ -18,6 +18,36 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PAUSE_SECONDS = 0.02
+MAX_PAUSES = 50
+"""So often a read in the background waits at most, before each of its parts: it must go on too."""
+
+
+class Ahead:
+    """Counts the reads that a viewer waits for. What is read in the background pauses for them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def of(self, read: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[], Coroutine[Any, Any, T]]:
+        """The read, counted while it goes on."""
+
+        async def counted() -> T:
+            self._count += 1
+            try:
+                return await read()
+            finally:
+                self._count -= 1
+
+        return counted
+
+    async def pause(self) -> None:
+        """Wait until none goes on, or for about a second."""
+        for _ in range(MAX_PAUSES):
+            if not self._count:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
 
 class BackgroundReader:
     """Runs reads of one cluster in a thread, which starts with the first one."""

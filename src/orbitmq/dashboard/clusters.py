@@ -10,7 +10,7 @@ from orbitmq.admin import AdminClient
 from orbitmq.admin.errors import AdminError, NotFoundError
 from orbitmq.admin.group.model import GroupSummary
 from orbitmq.admin.topic.model import TopicKind
-from orbitmq.dashboard.background import BackgroundReader
+from orbitmq.dashboard.background import Ahead, BackgroundReader
 from orbitmq.dashboard.cache import Cache
 from orbitmq.dashboard.lag_table import LagTable
 from orbitmq.protocol.names import TOOLS_CONSUMER_GROUP, is_system_group
@@ -36,6 +36,10 @@ WAITING_SECONDS = 10.0
 
 LAG_PATIENCE = 0.5
 """How long a list of groups waits for the first read of their lag."""
+LIST_PATIENCE = 1.0
+"""How long such a list takes with their lag. The first one of a large cluster comes without."""
+KNOWN_PATIENCE = 0.05
+"""Enough for lag that was read before."""
 
 LAGS = "lags"
 
@@ -57,12 +61,13 @@ class ManagedCluster:
         self.admin = AdminClient(target.name_servers, **options)
         self.background = BackgroundReader(target.name, target.name_servers, options)
         self.cache = Cache(time.monotonic)
+        self._ahead = Ahead()
         self._listed: tuple[list[GroupSummary], LagTable, list[GroupSummary]] | None = None
         """The last list of groups, and what it was made of."""
 
     async def brokers(self) -> list[BrokerStatus]:
         """All brokers with their live figures."""
-        return await self.cache.get("brokers", LIVE_SECONDS, self.admin.brokers.all)
+        return await self.cache.get("brokers", LIVE_SECONDS, self._ahead.of(self.admin.brokers.all))
 
     async def clusters(self) -> list[ClusterDescription]:
         """All clusters with the figures of their brokers."""
@@ -77,11 +82,15 @@ class ManagedCluster:
     async def topics(self) -> list[TopicSummary]:
         """All topics, of all kinds."""
         kinds = tuple(TopicKind)
-        return await self.cache.get("topics", LIST_SECONDS, lambda: self.admin.topics.all(kinds=kinds))
+        return await self.cache.get(
+            "topics", LIST_SECONDS, self._ahead.of(lambda: self.admin.topics.all(kinds=kinds))
+        )
 
     async def topic(self, name: str) -> TopicDescription:
         """One topic with queues and groups. Raises NotFoundError."""
-        return await self.cache.get(("topic", name), LIVE_SECONDS, lambda: self.admin.topics.describe(name))
+        return await self.cache.get(
+            ("topic", name), LIVE_SECONDS, self._ahead.of(lambda: self.admin.topics.describe(name))
+        )
 
     async def first_times(self, topic: str) -> dict[tuple[str, int], int]:
         """The store time of the first message of each queue, by broker name and queue; empty if nobody knows."""
@@ -96,11 +105,11 @@ class ManagedCluster:
 
         return await self.cache.get(("first times", topic), LIST_SECONDS, read)
 
-    async def _lags_soon(self) -> LagTable | None:
+    async def _lags_within(self, seconds: float) -> LagTable | None:
         """The lag of all groups, as old as the next read takes; None while the first read of very many goes on."""
         waiting = asyncio.ensure_future(self._lags(may_be_old=True))
         try:
-            done, _ = await asyncio.wait({waiting}, timeout=LAG_PATIENCE)
+            done, _ = await asyncio.wait({waiting}, timeout=seconds)
         finally:
             # The read itself goes on: it belongs to the cache.
             waiting.cancel()
@@ -112,14 +121,24 @@ class ManagedCluster:
 
     async def _lags(self, *, may_be_old: bool) -> LagTable:
         return await self.cache.get(
-            LAGS, LIST_SECONDS, lambda: self.background.read(_read_lags), may_be_old=may_be_old
+            LAGS, LIST_SECONDS, lambda: self.background.read(self._read_lags), may_be_old=may_be_old
         )
+
+    async def _read_lags(self, admin: AdminClient) -> LagTable:
+        """Read by the background's thread, broker after broker; lists that a viewer waits for go ahead."""
+        topology = await admin.brokers.topology()
+        found = await admin.lag.progress([broker.address for broker in topology.readers()], pause=self._ahead.pause)
+        return LagTable.of(found, time.monotonic())
 
     async def groups(self) -> list[GroupSummary]:
         """All groups, those of RocketMQ itself too, with their lag if it is known soon."""
         # One after the other: of very many groups the lag would take its time from the settings.
-        summaries = await self.cache.get("groups", LIST_SECONDS, lambda: self.admin.groups.all(with_system=True))
-        lags = await self._lags_soon()
+        begun = time.monotonic()
+        summaries = await self.cache.get(
+            "groups", LIST_SECONDS, self._ahead.of(lambda: self.admin.groups.all(with_system=True))
+        )
+        left = LIST_PATIENCE - (time.monotonic() - begun)
+        lags = await self._lags_within(max(min(LAG_PATIENCE, left), KNOWN_PATIENCE))
         if lags is None:
             return summaries
         if self._listed is None or self._listed[0] is not summaries or self._listed[1] is not lags:
@@ -132,7 +151,9 @@ class ManagedCluster:
 
     async def group(self, name: str) -> GroupDescription:
         """One group with members, subscriptions and lag. Raises NotFoundError."""
-        return await self.cache.get(("group", name), LIVE_SECONDS, lambda: self.admin.groups.describe(name))
+        return await self.cache.get(
+            ("group", name), LIVE_SECONDS, self._ahead.of(lambda: self.admin.groups.describe(name))
+        )
 
     async def waiting(self) -> WaitingMessages:
         """Deferred messages by their delivery time."""
@@ -145,12 +166,6 @@ class ManagedCluster:
     async def dead_letters(self) -> list[DeadLetterQueue]:
         """The dead letter topics with their number of messages."""
         return await self.cache.get("dead letters", LIST_SECONDS, self.admin.dead_letters.all)
-
-
-async def _read_lags(admin: AdminClient) -> LagTable:
-    topology = await admin.brokers.topology()
-    found = await admin.lag.progress([broker.address for broker in topology.readers()])
-    return LagTable.of(found, time.monotonic())
 
 
 def _with_lags(summaries: list[GroupSummary], lags: LagTable) -> list[GroupSummary]:

@@ -10,6 +10,7 @@ import pytest
 from orbitmq.admin.errors import InvalidRequestError, UnreachableError
 from orbitmq.dashboard import audit as audit_module
 from orbitmq.dashboard.audit import AuditLog
+from orbitmq.dashboard.background import Ahead
 from orbitmq.dashboard.cache import MAX_ENTRIES, Cache
 from orbitmq.dashboard.config import ClusterTarget, DashboardConfig, parse_targets
 from orbitmq.dashboard.listing import Query, page_of
@@ -158,3 +159,28 @@ async def test_what_takes_long_is_computed_less_often() -> None:
     assert await cache.get("a", 1.0, compute) == 1
     now[0] += 2
     assert await cache.get("a", 1.0, compute) == 2
+
+
+async def test_a_read_in_the_background_waits_for_those_of_viewers() -> None:
+    ahead, order = Ahead(), []
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def listed() -> str:
+        begun.set()
+        await may_end.wait()
+        order.append("list")
+        return "rows"
+
+    async def background() -> None:
+        await ahead.pause()
+        order.append("background")
+
+    waiting = asyncio.create_task(ahead.of(listed)())
+    await begun.wait()
+    behind = asyncio.create_task(background())
+    await asyncio.sleep(0)
+    may_end.set()
+    assert await waiting == "rows"
+    await behind
+    assert order == ["list", "background"]
+    await ahead.pause()

@@ -22,7 +22,7 @@ from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.names import is_system_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from orbitmq.admin.cluster.brokers import Brokers
     from orbitmq.admin.group.members import Members
@@ -118,19 +118,30 @@ class Lag:
         found = await self.progress(brokers, ordered_only=ordered_only)
         return {group: found[group].lag(group) for group in sorted(found)}
 
-    async def progress(self, brokers: Iterable[str], *, ordered_only: bool = False) -> dict[str, GroupProgress]:
-        """The same without a value for each queue, for lists of very many groups."""
+    async def progress(
+        self,
+        brokers: Iterable[str],
+        *,
+        ordered_only: bool = False,
+        pause: Callable[[], Awaitable[None]] | None = None,
+    ) -> dict[str, GroupProgress]:
+        """The same without a value for each queue, for lists of very many groups.
+
+        ``pause`` is awaited before each broker: what is more urgent goes first.
+        """
         groups: dict[str, GroupProgress] = {}
         # Each table takes its broker long: more at a time would only wait for each other, until they time out.
         turns = asyncio.Semaphore(MAX_TABLES)
 
         async def read(address: str) -> None:
             async with turns:
+                if pause is not None:
+                    await pause()
                 answer = await self._broker_table(address, ordered_only, self._session.config.timeout * LONG)
-            try:
-                add_progress(groups, answer.body or b"{}")
-            except ProtocolError as error:
-                raise unreadable(error, address) from error
+                try:
+                    add_progress(groups, answer.body or b"{}")
+                except ProtocolError as error:
+                    raise unreadable(error, address) from error
 
         await self._session.from_all(brokers, read)
         return groups
