@@ -10,6 +10,7 @@ from bench.suite.monitored import Monitored
 from bench.suite.others import OtherSystems
 from bench.suite.scale import Backlog, ManyQueues
 from bench.suite.sends import ApachesProducer, Batches, EchoCeiling, OtherClients, SyncFlush, sends
+from bench.suite.upkeep import upkeep
 
 if TYPE_CHECKING:
     from bench.figures import Size
@@ -29,6 +30,7 @@ def scenarios(size: Size) -> list[Scenario]:
         Backlog(size),
         Monitored(size),
         *consumes(size),
+        *upkeep(size),
         *lifetimes(size),
         OtherSystems(size),
     ]

@@ -12,9 +12,9 @@ const (
 	batchItemHead = 20
 )
 
-// perRequest is how many messages one request sends.
+// perRequest is how many messages one request sends, or how many offsets it commits.
 func (s settings) perRequest() int64 {
-	if s.mode == "send-batch" {
+	if s.mode == "send-batch" || s.mode == "commit-oneway" {
 		return int64(s.batch)
 	}
 	return 1

@@ -37,6 +37,10 @@ func connect(s settings) ([]worker, *meeting, error) {
 		switch {
 		case s.mode == "pop" || s.mode == "pop-batch":
 			made = newPopWorker(here, socket)
+		case s.mode == "heartbeat":
+			if made, err = newHeartbeatWorker(here, number, socket); err != nil {
+				return nil, nil, err
+			}
 		case s.steady():
 			made = newSteadyWorker(here, number, socket)
 		default:

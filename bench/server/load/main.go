@@ -57,17 +57,21 @@ type settings struct {
 
 // modes, and what each of them counts.
 var modes = map[string]string{
-	"send":        "messages that were taken; with -due-from or -delay-level they wait for their time",
-	"send-batch":  "messages that were taken, -batch in each request",
-	"pull":        "messages of the topic, again and again",
-	"drain":       "messages behind -offsets, once, and how late they were",
-	"transaction": "half messages that were sent and committed",
-	"pop":         "messages that were popped and acknowledged one by one",
-	"pop-batch":   "messages that were popped and acknowledged together",
-	"steady":      "messages that were taken, sent at -rate whether or not there are answers",
-	"longpoll":    "messages that -followers got, which were sent as in steady",
-	"mixed":       "messages that -followers got, which were sent as in send",
-	"flood":       "connections that -flood had",
+	"send":          "messages that were taken; with -due-from or -delay-level they wait for their time",
+	"send-batch":    "messages that were taken, -batch in each request",
+	"pull":          "messages of the topic, again and again",
+	"drain":         "messages behind -offsets, once, and how late they were",
+	"transaction":   "half messages that were sent and committed",
+	"pop":           "messages that were popped and acknowledged one by one",
+	"pop-batch":     "messages that were popped and acknowledged together",
+	"steady":        "messages that were taken, sent at -rate whether or not there are answers",
+	"longpoll":      "messages that -followers got, which were sent as in steady",
+	"commit":        "consumer offsets that were committed, each of which is answered",
+	"commit-oneway": "consumer offsets that were committed, one in -batch of which is answered",
+	"query-offset":  "consumer offsets that were asked for",
+	"heartbeat":     "heartbeats of clients that the broker knows, a connection each",
+	"mixed":         "messages that -followers got, which were sent as in send",
+	"flood":         "connections that -flood had",
 }
 
 // sends is true if the workers send messages, false if they read them.
@@ -104,7 +108,7 @@ var connectors = map[string]func(settings) ([]worker, *meeting, error){
 func main() {
 	var s settings
 	flag.StringVar(&s.address, "address", "", "host:port of the broker; of several, separated by commas, each gets its share of connections")
-	flag.StringVar(&s.mode, "mode", "send", "send, send-batch, pull, drain, transaction, pop, pop-batch, steady, longpoll, mixed or flood")
+	flag.StringVar(&s.mode, "mode", "send", "send, send-batch, pull, drain, transaction, pop, pop-batch, steady, longpoll, mixed, commit, commit-oneway, query-offset, heartbeat or flood")
 	flag.StringVar(&s.protocol, "protocol", "rocketmq", "rocketmq; or kafka or amqp, to send and pull only, and kafka to send-batch")
 	flag.StringVar(&s.headers, "headers", "json", "json or binary, as the Java client writes them, or those of another client: go, node, cpp")
 	flag.IntVar(&s.connections, "connections", 8, "how many connections")
@@ -191,6 +195,8 @@ func (s settings) check() error {
 		return fmt.Errorf("to follow takes an offset for each queue, bodies of %d bytes, and at most a follower for each queue", stampSize)
 	case len(s.addresses()) != len(strings.Split(s.broker, ",")) || s.stamps() && len(s.addresses()) > 1:
 		return fmt.Errorf("every address takes the name of its broker, and only one broker can be followed")
+	case s.mode == "heartbeat" && s.inFlight != 1:
+		return fmt.Errorf("a client has one heartbeat in flight")
 	case s.headers != "json" && s.mode != "send" && s.mode != "pull":
 		return fmt.Errorf("only sends and pulls can have other headers than json")
 	case s.headers == "node" && s.mode == "pull":

@@ -31,6 +31,7 @@ type requestWorker struct {
 	number    int
 	sending   spread
 	templates []template
+	oneways   []template
 	ending    template
 	slots     []slot
 	counter   int64
@@ -43,7 +44,12 @@ func newRequestWorker(s settings, number int, socket net.Conn) *requestWorker {
 		made.sending = newSpread(s, number, now)
 	}
 	for queue := 0; queue < s.queues && !s.sends(); queue++ {
-		made.templates = append(made.templates, pullTemplate(s, queue, now))
+		if offsetModes[s.mode] {
+			made.templates = append(made.templates, offsetTemplate(s, number, queue))
+			made.oneways = append(made.oneways, made.templates[queue].oneway())
+		} else {
+			made.templates = append(made.templates, pullTemplate(s, queue, now))
+		}
 	}
 	if s.mode == "transaction" {
 		made.ending = endTemplate(s, number, now)
@@ -134,6 +140,9 @@ func (l *requestWorker) request(at int, now time.Time) {
 		used.sign(l.out[start:])
 		s.half.number = l.counter
 		l.counter++
+	case offsetModes[l.settings.mode]:
+		s.sent = now
+		l.appendOffset(s, opaque)
 	default:
 		s.sent = now
 		start := len(l.out)
@@ -176,7 +185,7 @@ func (l *requestWorker) answered(frame []byte, now time.Time) (int, next, error)
 	s.half.stored = false
 	l.latencies.record(now.Sub(s.sent))
 	switch {
-	case l.settings.sends() && got.code == success:
+	case (l.settings.sends() || offsetModes[l.settings.mode]) && got.code == success:
 		l.messages += l.settings.perRequest()
 	case !l.settings.sends() && got.code == success:
 		return at, askAgain, l.pulled(s, &got)
