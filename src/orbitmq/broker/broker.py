@@ -610,6 +610,7 @@ class Broker:
 
     def _settings_changed(self) -> None:
         self.journal.record(EventKind.SETTINGS_CHANGE)
+        self.route_epoch.advance()
         if self._fast_path is not None:
             self._fast_path.rebuild()
 

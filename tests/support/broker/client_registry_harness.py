@@ -14,6 +14,7 @@ from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientLimits, Clients
 from orbitmq.broker.config.broker_config import BrokerConfig
 from orbitmq.broker.config.persistence import ConfigWriter
+from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.metadata.subscription_groups import GroupTable
 from orbitmq.broker.metadata.topics import TopicTable
 from orbitmq.protocol.bodies import (
@@ -122,15 +123,17 @@ class Client(RawPeer):
 class ClientBroker:
     """The tables of a broker about its clients, with the processors that fill them."""
 
-    def __init__(self, limits: ClientLimits | None = None, **settings: Any) -> None:
+    def __init__(self, limits: ClientLimits | None = None, *, knows_repeats: bool = True, **settings: Any) -> None:
         self.clock = ManualClock(T0)
         self.disk = MemoryDisk()
         self.config = BrokerConfig(**settings)
         self.writer = writer_on(self.disk)
-        self.topics = TopicTable(self.writer, self.config, self.clock)
-        self.groups = GroupTable(self.writer, self.config, self.clock)
+        self.epoch = RouteEpoch()
+        self.topics = TopicTable(self.writer, self.config, self.clock, route_epoch=self.epoch)
+        self.groups = GroupTable(self.writer, self.config, self.clock, self.epoch)
         self.filters = ConsumerFilters(self.writer, self.config, self.clock)
-        self.clients = Clients(self.config, self.clock, self.filters, limits)
+        epoch = self.epoch if knows_repeats else None
+        self.clients = Clients(self.config, self.clock, self.filters, limits, epoch)
         self.locks = QueueLocks(self.clock, self.config)
         self.handlers: dict[int, Handler] = {
             **ClientRequests(self.config, self.clock, self.clients, self.topics, self.groups).handlers,

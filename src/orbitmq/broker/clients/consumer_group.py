@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from orbitmq.filter import TAG, FilterError, compile_subscription, is_tag_type
 from orbitmq.protocol.bodies import ConsumerData, MessageModel
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _EVERYTHING = compile_subscription(TAG, "*")
 _NOTHING = compile_subscription(TAG, " ")
 """Blanks name no tag, so it matches no message."""
+
+Announced: TypeAlias = "tuple[bool, int, ConsumeType | None, MessageModel | None, ConsumeFromWhere | None, int]"
+"""What heartbeats say about a group besides its members."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -69,6 +72,18 @@ class ConsumerGroup:
     @property
     def is_broadcasting(self) -> bool:
         return self.message_model is MessageModel.BROADCASTING
+
+    @property
+    def announced(self) -> Announced:
+        """The state that the heartbeats of all members share; equal only if none of them has changed it."""
+        return (
+            self.notifies,
+            self.fingerprint,
+            self.consume_type,
+            self.message_model,
+            self.consume_from_where,
+            self.revision,
+        )
 
     def client_ids(self) -> list[str]:
         """Client ids without duplicates, in the order of joining.

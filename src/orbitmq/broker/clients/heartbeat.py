@@ -18,6 +18,7 @@ from orbitmq.protocol.bodies import (
 )
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.fields import decode_fields
+from orbitmq.protocol.command.header import OPAQUE
 from orbitmq.protocol.command.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.errors import ProtocolError
 from orbitmq.protocol.message.flags import PERM_READ_WRITE, TOPIC_UNIT_SUBSCRIBED
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from orbitmq.platform.clock import Clock
     from orbitmq.protocol.bodies import ConsumerData, SubscriptionGroupConfig
     from orbitmq.protocol.command.command import Command
-    from orbitmq.remoting import Connection, Handler
+    from orbitmq.protocol.command.header import Header
+    from orbitmq.remoting import Answer, Connection, Handler
 
 
 class ClientRequests:
@@ -61,11 +63,25 @@ class ClientRequests:
     @property
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.HEART_BEAT: handler_of(self.heartbeat),
+            RequestCode.HEART_BEAT: self._heartbeat_handler(),
             RequestCode.UNREGISTER_CLIENT: handler_of(self.unregister),
             RequestCode.CHECK_CLIENT_CONFIG: handler_of(self.check_subscription),
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: handler_of(self.consumer_list),
         }
+
+    def _heartbeat_handler(self) -> Handler:
+        """The handler of HEART_BEAT, which renews the memberships of a client that repeats its last heartbeat."""
+        process, repeats, now_ms = handler_of(self.heartbeat), self._clients.repeats, self._clock.now_ms
+        if repeats is None:
+            return process
+
+        def handle(connection: Connection, header: Header, body: bytes, serialize_type: int) -> Answer:
+            answer = repeats.renew(connection, body, now_ms())
+            if answer is not None:
+                return answer.encode(serialize_type, header[OPAQUE])
+            return process(connection, header, body, serialize_type)
+
+        return handle
 
     def heartbeat(self, request: Command, connection: Connection) -> Command | Coroutine[None, None, Command]:
         """HEART_BEAT: register a client as a member of its groups.
@@ -86,6 +102,8 @@ class ClientRequests:
             changed |= self._register_consumer(consumer, heartbeat, request, connection, unsaved)
         for producer in heartbeat.producer_data_set:
             self._take_producer(producer.group_name, heartbeat, request, connection)
+        if self._clients.repeats is not None and not unsaved:
+            self._clients.repeats.remember(connection, request.body, heartbeat)
         answer = _taken(request, changed=changed)
         return _answer_when_settled(answer, unsaved) if unsaved else answer
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.clients.callbacks import MembershipNotices
 from orbitmq.broker.clients.consumer_filters import UNKNOWN
 from orbitmq.broker.clients.consumer_group import ClientChannel, ConsumerGroup
+from orbitmq.broker.clients.repeated_heartbeat import RepeatedHeartbeats
 from orbitmq.broker.clients.subscription_consistency import check_member
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.pull.subscription_filter import SubscriptionTooLongError, check_length
@@ -82,6 +83,8 @@ class Clients:
         """Gets joins, leaves and rebalances, with their group and a detail."""
         self._route_epoch = route_epoch or RouteEpoch()
         """Advanced when consumer groups come or go and when their subscriptions change."""
+        self.repeats = None if route_epoch is None else RepeatedHeartbeats(self, route_epoch)
+        """None where nothing says when topics, groups and settings change."""
 
     # Lookup
 
@@ -168,8 +171,7 @@ class Clients:
         members = self.producers.get(group, {})
         known = members.get(client.connection)
         if known is not None and known.client_id == client.client_id:
-            known.last_update_ms = client.last_update_ms
-            self._connections.setdefault(client.client_id, client.connection)
+            self.renew_producer(known, client.last_update_ms)
             return
         if known is not None:
             self._forget_connection(known)
@@ -184,6 +186,11 @@ class Clients:
         members[client.connection] = client
         self.producers[group] = members
         self._connections[client.client_id] = client.connection
+
+    def renew_producer(self, client: ClientChannel, now_ms: int) -> None:
+        """Renew the membership of a producer that is registered."""
+        client.last_update_ms = now_ms
+        self._connections.setdefault(client.client_id, client.connection)
 
     # Removal
 
@@ -200,6 +207,8 @@ class Clients:
 
     def closed(self, connection: Connection) -> None:
         """Remove all memberships of a closed connection."""
+        if self.repeats is not None:
+            self.repeats.forget(connection)
         for group in tuple(self._consumes.get(connection, ())):
             self._leave_consumers(self.consumers[group], connection, "connection closed")
         for group in tuple(self._produces.get(connection, ())):

@@ -9,7 +9,8 @@ class RouteEpoch:
     A route is what the native code may do for one queue (or one kind of pull) without asking Python. It is valid as
     long as ``value`` stays the same. Whatever changes permissions, queues or counters calls ``advance``; the
     adapters of the fast path compare one number per batch and clear their routes when it differs. A change of
-    settings makes new native objects instead (``FastPath.rebuild``): settings are arguments of their constructors.
+    settings advances it too, for heartbeats that are recognised (``RepeatedHeartbeats``); native objects are made
+    again then (``FastPath.rebuild``), because settings are arguments of their constructors.
     """
 
     __slots__ = ("value",)
