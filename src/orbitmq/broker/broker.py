@@ -38,6 +38,7 @@ from orbitmq.broker.events.journal import EventJournal
 from orbitmq.broker.events.watch import EventWatch
 from orbitmq.broker.fast_path.dispatcher import FastPath
 from orbitmq.broker.fast_path.epoch import RouteEpoch
+from orbitmq.broker.fast_path.offsets import OffsetFastPath
 from orbitmq.broker.fast_path.pull import PullFastPath
 from orbitmq.broker.ha.handshake import MasterGate
 from orbitmq.broker.ha.peers import admission
@@ -537,9 +538,10 @@ class Broker:
         acks = None if sends is None else self.pop.fast_path(self.route_epoch, self.topics, self.timer)
         pulls = PullFastPath(self.route_epoch, self.store, self.pulls, self.groups, self.offsets, self.stats)
         pops = None if sends is None else self.pop.pop_fast_path(self.route_epoch, self.topics, self.timer)
+        offsets = OffsetFastPath(self.route_epoch, self.metadata)
         if self.metrics is not None:
-            return MeasuredFastPath(sends, acks, pulls, pops, self.metrics.requests)
-        return FastPath(sends, acks, pulls, pops)
+            return MeasuredFastPath(sends, acks, pulls, pops, offsets, self.metrics.requests)
+        return FastPath(sends, acks, pulls, pops, offsets)
 
     def _send_requests(self) -> SendRequests:
         address = host_bytes(self.settings.broker.broker_address)

@@ -2,9 +2,9 @@
 
 ``load()`` returns a ``Native``: every entry point, either compiled or in Python. Both have the same contract and
 give the same results, to the byte; the twins in ``native.python`` are the specification. The batch types
-(``send_batcher``, ``ack_batcher``, ``deferred_delivery``, ``pull_server``, ``log_replayer``) and the functions for
-index files have no twin of the same shape: their fallback is the Python path of the broker and the store, which
-handles one message at a time. Ask ``load().is_compiled`` before using them.
+(``send_batcher``, ``ack_batcher``, ``deferred_delivery``, ``pull_server``, ``offset_server``, ``log_replayer``) and
+the functions for index files have no twin of the same shape: their fallback is the Python path of the broker and
+the store, which handles one message at a time. Ask ``load().is_compiled`` before using them.
 
 =====================  ====================================================================================
 entry point            fallback
@@ -13,6 +13,7 @@ entry point            fallback
 ``ack_batcher``        ``broker.pop.ack``
 ``deferred_delivery``  ``broker.timer.delivery``, ``broker.schedule.service``
 ``pull_server``        ``broker.pull.processor``, ``store.reader``
+``offset_server``      ``broker.offsets.processor``
 ``log_replayer``       ``store.commitlog.scanner``, ``store.dispatch.dispatcher``
 ``put_entries``        ``store.index.entries``
 ``hash_keys``          ``store.index.entries``
@@ -66,6 +67,7 @@ class Native:
     send_batcher: type[_native.SendBatcher]
     ack_batcher: type[_native.AckBatcher]
     pop_server: type[_native.PopServer]
+    offset_server: type[_native.OffsetServer]
     deferred_delivery: type[_native.DeferredDelivery]
     pull_server: type[_native.PullServer]
     log_replayer: type[_native.LogReplayer]
@@ -120,6 +122,7 @@ def python_path() -> Native:
         send_batcher=_absent("SendBatcher"),
         ack_batcher=_absent("AckBatcher"),
         pop_server=_absent("PopServer"),
+        offset_server=_absent("OffsetServer"),
         deferred_delivery=_absent("DeferredDelivery"),
         pull_server=_absent("PullServer"),
         log_replayer=_absent("LogReplayer"),
@@ -157,6 +160,7 @@ def _compiled(module: ModuleType) -> Native:
         send_batcher=made.SendBatcher,
         ack_batcher=made.AckBatcher,
         pop_server=made.PopServer,
+        offset_server=made.OffsetServer,
         deferred_delivery=made.DeferredDelivery,
         pull_server=made.PullServer,
         log_replayer=made.LogReplayer,

@@ -8,7 +8,17 @@ import numpy.typing as npt
 
 from orbitmq.native.buffer import Buffer
 from orbitmq.native.python.queue_state import Counter, QueueState
-from orbitmq.native.results import Acknowledged, Delivered, Gathered, Popped, Pulled, Replayed, Served, Stored
+from orbitmq.native.results import (
+    Acknowledged,
+    Delivered,
+    Gathered,
+    OffsetsServed,
+    Popped,
+    Pulled,
+    Replayed,
+    Served,
+    Stored,
+)
 
 # Numbers side by side, in this machine's byte order: hashes of 32 bits, offsets and timestamps of 64.
 Column: TypeAlias = array[int] | npt.NDArray[np.int32] | npt.NDArray[np.int64]
@@ -310,6 +320,21 @@ class PullServer:
         cold_ranges: Callable[[bytes], Sized],
         /,
     ) -> tuple[int, list[Pulled]]: ...
+
+# Reads and changes consumer offsets of groups and topics that have a route.
+class OffsetServer:
+    def __init__(
+        self, *, languages: tuple[bytes, ...], json_parts: tuple[bytes, ...], language: int, version: int
+    ) -> None: ...
+    # The route for whose lack the last call ended: its key, the group and the topic.
+    @property
+    def missing_route(self) -> tuple[bytes, str, str] | None: ...
+    # Offsets by queue id, which are changed in place.
+    def add_route(self, key: bytes, offsets: dict[int, int], /) -> None: ...
+    def clear_routes(self) -> None: ...
+    # Serves the commits and queries that data begins with, up to the first frame that is anything else. An offset
+    # that is not there yet, or would go back, is for the Python path.
+    def serve(self, data: bytes, /) -> OffsetsServed: ...
 
 # Dispatches records of the log to queues that have a route, and to the index.
 class LogReplayer(RouteTable):

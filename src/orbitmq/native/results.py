@@ -169,3 +169,15 @@ class Replayed(NamedTuple):
     """Per index key its hash, and the offset and store timestamp of its record."""
     offsets: bytes
     timestamps: bytes
+
+
+class OffsetsServed(NamedTuple):
+    """A batch of commits and queries of consumer offsets."""
+
+    size: int
+    """Bytes of the frames that were served."""
+    request_count: int
+    commit_count: int
+    is_changed: bool
+    """An offset has another value now."""
+    answers: bytes

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("folder", ["base", "protocol", "store", "broker"])
+@pytest.mark.parametrize("folder", ["base", "protocol", "store", "broker", "broker/offsets"])
 def test_each_source_compiles_by_itself(folder: str) -> None:
     assert COMPILER is not None
     sources = sorted((SOURCES / folder).glob("*.[ch]"))

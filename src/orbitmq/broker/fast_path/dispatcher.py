@@ -1,4 +1,4 @@
-"""Fast-path dispatch: routes received SEND, ACK, PULL and POP frames to the native extension."""
+"""Fast-path dispatch: routes received SEND, ACK, PULL, POP and offset frames to the native extension."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from orbitmq.remoting.interceptor import HEADER_AT
 
 if TYPE_CHECKING:
     from orbitmq.broker.fast_path.ack import AckFastPath
+    from orbitmq.broker.fast_path.offsets import OffsetFastPath
     from orbitmq.broker.fast_path.pop import PopFastPath
     from orbitmq.broker.fast_path.pull import PullFastPath
     from orbitmq.broker.fast_path.send import SendFastPath
@@ -22,6 +23,7 @@ _SENDS: tuple[bytes, ...] = (
 _ACKS: tuple[bytes, ...] = (b'{"code":200051,', b'{"code":200151,')
 _PULLS: tuple[bytes, ...] = (b'{"code":11,', b"\x00\x0b", b'{"code":361,', b"\x01\x69")
 _POPS: tuple[bytes, ...] = (b'{"code":200050,',)
+_OFFSETS: tuple[bytes, ...] = (b'{"code":15,', b"\x00\x0f", b'{"code":14,', b"\x00\x0e")
 """First bytes of the headers of such requests: in JSON as nearly all clients write it, and in binary, where a code
 like that of an acknowledgement does not fit."""
 
@@ -29,7 +31,7 @@ _JSON = b"{"
 _USUAL_JSON = tuple(b'{"code":%d' % digit for digit in range(10))
 _USUAL_BEGINNINGS = {
     int(prefix[len(b'{"code":') : -1]): prefix
-    for prefix in (*_SENDS, *_ACKS, *_PULLS, *_POPS)
+    for prefix in (*_SENDS, *_ACKS, *_PULLS, *_POPS, *_OFFSETS)
     if prefix.startswith(_JSON)
 }
 """By request code."""
@@ -57,10 +59,12 @@ class FastPath:
         acks: AckFastPath | None,
         pulls: PullFastPath,
         pops: PopFastPath | None = None,
+        offsets: OffsetFastPath | None = None,
     ) -> None:
         self._sends = sends
         self._acks = acks
         self._pops = pops
+        self._offsets = offsets
         self._pulls: PullFastPath | None = pulls
         self._collect_prefixes()
 
@@ -68,7 +72,8 @@ class FastPath:
         self.together: tuple[bytes, ...] = () if self._sends is None else _SENDS
         acks = () if self._acks is None else _ACKS
         pops = () if self._pops is None else _POPS
-        self._prefixes = self.together + acks + pops + (() if self._pulls is None else _PULLS)
+        offsets = () if self._offsets is None else _OFFSETS
+        self._prefixes = self.together + acks + pops + (() if self._pulls is None else _PULLS) + offsets
 
     def without_pulls(self) -> FastPath:
         """A copy for a port that serves no pulls and pops."""
@@ -79,7 +84,7 @@ class FastPath:
 
     def rebuild(self) -> None:
         """Apply changed settings."""
-        for adapter in (self._sends, self._acks, self._pulls, self._pops):
+        for adapter in (self._sends, self._acks, self._pulls, self._pops, self._offsets):
             if adapter is not None:
                 adapter.rebuild()
 
@@ -116,6 +121,8 @@ class FastPath:
                 return taken, 0
         elif self._acks is not None and _begins(data, HEADER_AT, _ACKS):
             prefixes, taken = _ACKS, self._acks.take(connection, data)
+        elif self._offsets is not None and _begins(data, HEADER_AT, _OFFSETS):
+            prefixes, taken = _OFFSETS, self._offsets.take(connection, data)
         else:
             return 0, self._until_next(data, 0)
         if _begins(data, taken + HEADER_AT, prefixes):

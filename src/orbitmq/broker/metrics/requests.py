@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from orbitmq.broker.fast_path.ack import AckFastPath
+    from orbitmq.broker.fast_path.offsets import OffsetFastPath
     from orbitmq.broker.fast_path.pop import PopFastPath
     from orbitmq.broker.fast_path.pull import PullFastPath
     from orbitmq.broker.fast_path.send import SendFastPath
@@ -178,11 +179,12 @@ class MeasuredFastPath(FastPath):
         acks: AckFastPath | None,
         pulls: PullFastPath,
         pops: PopFastPath | None,
+        offsets: OffsetFastPath | None,
         requests: RequestMetrics,
     ) -> None:
-        super().__init__(sends, acks, pulls, pops)
+        super().__init__(sends, acks, pulls, pops, offsets)
         self._requests = requests
-        self._adapters = [adapter for adapter in (sends, acks, pulls, pops) if adapter is not None]
+        self._adapters = [adapter for adapter in (sends, acks, pulls, pops, offsets) if adapter is not None]
 
     def take(self, connection: Connection, data: bytes) -> tuple[int, int]:
         requests = self._requests

@@ -40,6 +40,12 @@ _JSON = (
     b'{"code":0,"extFields":{%%b},"flag":1,"language":"JAVA","opaque":%%d,'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION
 )
+JSON_PARTS = (
+    *_JSON.replace(b"%b", b"").split(b"%d"),
+    *_JSON.replace(b"%b", b'"offset":"%d"').split(b"%d"),
+)
+"""The text around the opaque of a response to a commit, and around offset and opaque of one to a query, in JSON."""
+
 _BINARY = struct.Struct(">iIhBhiiII")
 _BINARY_HEADER = _BINARY.size - FRAME_PREFIX.size
 _BINARY_TYPE = int(SerializeType.ROCKETMQ) << 24

@@ -65,6 +65,8 @@ class OffsetTable:
         """By topic."""
         self._commits = 0
         self._changed = False
+        self.revision = 0
+        """Advanced when a map of ``table_of`` was replaced or removed."""
         self.pending_resets: Offsets = {}
         """Offsets that were reset and not pulled from yet. Usually empty, and then false."""
         self.unsent: Offsets | None = None
@@ -146,13 +148,26 @@ class OffsetTable:
             self._next_version()
         return True
 
+    def on_commits(self, count: int, *, is_changed: bool) -> None:
+        """Record commits that the fast path entered into the maps of ``table_of``, or that changed nothing."""
+        self._changed |= is_changed
+        self._commits += count
+        while self._commits >= self._version_step:
+            left = self._commits - self._version_step
+            self._next_version()
+            self._commits = left
+
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset of a group in a queue; -1 if there is none."""
         offsets = self._offsets.get(f"{topic}@{group}")
         return -1 if offsets is None else offsets.get(queue_id, -1)
 
     def table_of(self, group: str, topic: str) -> dict[int, int] | None:
-        """The committed offsets of a group in a topic, by queue id; to be read at once and not changed."""
+        """The committed offsets of a group in a topic, by queue id.
+
+        To be read at once and not changed. Only the fast path keeps it, as long as ``revision`` stays the same, and
+        raises offsets that are in it.
+        """
         return self._offsets.get(f"{topic}@{group}")
 
     def commit_pull(self, group: str, topic: str, queue_id: int, offset: int, client: str = "") -> None:
@@ -270,6 +285,7 @@ class OffsetTable:
         """Load the persisted table. Raises StoreError."""
         table = self._writer.load(CONSUMER_OFFSETS)
         self._offsets, self._topics, self._groups = {}, {}, {}
+        self.revision += 1
         for key, offsets in table.offset_table.items():
             topic, group = _split(key)
             # RocketMQ stores the -1 that some clients send, and treats it as no offset.
@@ -327,6 +343,7 @@ class OffsetTable:
         self._topics.setdefault(group, set()).add(topic)
         self._groups.setdefault(topic, set()).add(group)
         offsets = self._offsets[key] = {}
+        self.revision += 1
         return offsets
 
     def _remove(self, keys: list[str]) -> None:
@@ -338,6 +355,7 @@ class OffsetTable:
     def _drop(self, key: str) -> None:
         if self.unsent is not None:
             self.unsent.pop(key, None)
+        self.revision += 1
         count = len(self._offsets.pop(key, ())) + len(self._pulled.pop(key, ()))
         self._uncount(key, count)
 

@@ -24,6 +24,7 @@
 #include "broker/pull.c"
 #include "broker/pop.c"
 #include "broker/deferred_delivery.c"
+#include "broker/offsets/offset_server.c"
 
 static PyMethodDef functions[] = {
     {"advise", (PyCFunction)(void (*)(void))advise, METH_FASTCALL, "Give advice about a part of a map, in steps."},
@@ -44,7 +45,7 @@ static struct PyModuleDef module = {
     .m_methods = functions};
 
 PyMODINIT_FUNC PyInit__native(void) {
-    PyTypeObject *types[] = {&QueueStateType, &CounterType, &SendBatcherType, &AckBatcherType, &DeferredDeliveryType, &PullServerType, &PopServerType, &LogReplayerType};
+    PyTypeObject *types[] = {&QueueStateType, &CounterType, &SendBatcherType, &AckBatcherType, &DeferredDeliveryType, &PullServerType, &PopServerType, &LogReplayerType, &OffsetServerType};
     make_crc_table();
     if (import_results() < 0) return NULL;
     PyObject *made = PyModule_Create(&module);

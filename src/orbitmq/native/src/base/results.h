@@ -7,12 +7,13 @@
 
 enum ResultKind {
     RESULT_GATHERED, RESULT_QUEUE_SHARE, RESULT_ENTERED, RESULT_SERVED, RESULT_STORED, RESULT_DELIVERED, RESULT_ACKED_RANGE,
-    RESULT_ACKNOWLEDGED, RESULT_POPPED, RESULT_PULLED, RESULT_REPLAYED, RESULT_KINDS
+    RESULT_ACKNOWLEDGED, RESULT_POPPED, RESULT_PULLED, RESULT_REPLAYED, RESULT_OFFSETS_SERVED,
+    RESULT_KINDS
 };
 
 static const struct { const char *name; Py_ssize_t fields; } result_names[RESULT_KINDS] = {
     {"Gathered", 5}, {"QueueShare", 6}, {"Entered", 6}, {"Served", 3}, {"Stored", 6}, {"Delivered", 7}, {"AckedRange", 6},
-    {"Acknowledged", 10}, {"Popped", 11}, {"Pulled", 6}, {"Replayed", 9}};
+    {"Acknowledged", 10}, {"Popped", 11}, {"Pulled", 6}, {"Replayed", 9}, {"OffsetsServed", 5}};
 
 static PyTypeObject *result_types[RESULT_KINDS];
 
