@@ -8,6 +8,7 @@ from bench.suite.consumes import consumes
 from bench.suite.lifetimes import lifetimes
 from bench.suite.monitored import Monitored
 from bench.suite.others import OtherSystems
+from bench.suite.real_clients import real_clients
 from bench.suite.scale import Backlog, ManyQueues
 from bench.suite.sends import ApachesProducer, Batches, EchoCeiling, OtherClients, SyncFlush, sends
 from bench.suite.upkeep import upkeep
@@ -31,6 +32,7 @@ def scenarios(size: Size) -> list[Scenario]:
         Monitored(size),
         *consumes(size),
         *upkeep(size),
+        *real_clients(size),
         *lifetimes(size),
         OtherSystems(size),
     ]

@@ -66,6 +66,16 @@ class Received:
     properties: dict[str, str]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Load:
+    """How many messages a client sent or was given, in how many seconds."""
+
+    messages: int
+    failures: int
+    failure: str
+    seconds: float
+
+
 class Agent:
     """The process. It ends when this is left, without a chance to say goodbye to its servers."""
 
@@ -120,6 +130,19 @@ class Agent:
     def take(self, consumer: str, count: int, *, seconds: float = PATIENCE) -> list[Received]:
         """What the consumer was given since the last time, as soon as that is ``count`` messages."""
         return [received(row) for row in self.ask("take", name=consumer, count=count, seconds=seconds) or ()]
+
+    def send_for(self, producer: str, topic: str, *, size: int, workers: int, seconds: float) -> Load:
+        """Send messages for some seconds, so many at a time, each of which waits for its answer."""
+        return Load(**self.ask("sendFor", name=producer, topic=topic, size=size, workers=workers, seconds=seconds))
+
+    def counter(self, name: str, topic: str, *, group: str) -> str:
+        """Start a consumer from the first offset that counts what it is given, and return its name."""
+        self.ask("counter", name=name, topic=topic, group=group)
+        return name
+
+    def counted(self, counter: str, count: int, *, seconds: float = PATIENCE) -> Load:
+        """What a counter was given since it was started, as soon as that is ``count`` messages."""
+        return Load(**self.ask("counted", name=counter, count=count, seconds=seconds))
 
     def close(self, name: str) -> None:
         """Shut a producer or consumer down as its user does."""

@@ -26,7 +26,7 @@ from rocketmq.client import (  # type: ignore[import-not-found]
 CONSUMED, LATER = 0, 1
 NAME_SERVER = sys.argv[2]
 producers: dict[str, Any] = {}
-consumers: dict[str, Consumer] = {}
+consumers: dict[str, Consumer | Counter] = {}
 
 
 class Consumer:
@@ -61,6 +61,72 @@ class Consumer:
                 self._changed.wait(left)
             taken, self._received = self._received, []
         return taken
+
+
+class Counter:
+    """A push consumer that counts what it is given."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._lock = threading.Lock()
+        self._messages = 0
+        self._first = self._last = 0.0
+        self.client = PushConsumer(request["group"])
+        self.client.set_namesrv_addr(NAME_SERVER)
+        self.client.subscribe(request["topic"], lambda _: None, "*")
+        self.client._register_callback(self._consume)
+        self.client.start()
+
+    def _consume(self, _: Any, __: Any) -> int:
+        now = time.monotonic()
+        with self._lock:
+            self._messages += 1
+            self._first = self._first or now
+            self._last = now
+        return CONSUMED
+
+    def counted(self, count: int, seconds: float) -> dict[str, Any]:
+        """What it was given, once that is enough or the time is up; the seconds are from the first to the last."""
+        deadline = time.monotonic() + seconds
+        while self._messages < count and time.monotonic() < deadline:
+            time.sleep(0.001)
+        with self._lock:
+            return {
+                "messages": self._messages,
+                "failures": 0,
+                "failure": "",
+                "seconds": self._last - self._first,
+            }
+
+
+def send_for(request: dict[str, Any]) -> dict[str, Any]:
+    """Send messages for some seconds, with so many threads that wait for each answer."""
+    producer, body = producers[request["name"]], bytes(97 + at % 26 for at in range(request["size"]))
+    failures: list[str] = []
+    counts = [0] * request["workers"]
+    start = time.monotonic()
+
+    def work(number: int) -> None:
+        while time.monotonic() - start < request["seconds"]:
+            message = Message(request["topic"])
+            message.set_body(body)
+            message.set_tags("TagA")
+            try:
+                producer.send_sync(message)
+                counts[number] += 1
+            except Exception as error:
+                failures.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(request["workers"])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {
+        "messages": sum(counts),
+        "failures": len(failures),
+        "failure": failures[0] if failures else "",
+        "seconds": time.monotonic() - start,
+    }
 
 
 def describe(message: Any) -> dict[str, Any]:
@@ -126,8 +192,18 @@ def serve(request: dict[str, Any]) -> Any:
         consumers[name] = Consumer(request)
     elif what == "send":
         return send(request)
+    elif what == "sendFor":
+        return send_for(request)
+    elif what == "counter":
+        consumers[name] = Counter(request)
+    elif what == "counted":
+        counter = consumers[name]
+        assert isinstance(counter, Counter)
+        return counter.counted(request["count"], request["seconds"])
     elif what == "take":
-        return consumers[name].take(request["count"], request["seconds"])
+        consumer = consumers[name]
+        assert isinstance(consumer, Consumer)
+        return consumer.take(request["count"], request["seconds"])
     elif what == "close":
         (producers.pop(name, None) or consumers.pop(name).client).shutdown()
     else:

@@ -36,6 +36,8 @@ type request struct {
 	Seconds    float64        `json:"seconds"`
 	Queue      int            `json:"queue"`
 	Offset     int64          `json:"offset"`
+	Size       int            `json:"size"`
+	Workers    int            `json:"workers"`
 }
 
 // closer ends what a request has opened under a name.
@@ -48,6 +50,7 @@ type peer struct {
 	producers  map[string]*sender
 	consumers  map[string]*receiver
 	pullers    map[string]*puller
+	counters   map[string]*counter
 }
 
 func main() {
@@ -57,6 +60,7 @@ func main() {
 		producers:  map[string]*sender{},
 		consumers:  map[string]*receiver{},
 		pullers:    map[string]*puller{},
+		counters:   map[string]*counter{},
 	}
 	questions := bufio.NewReaderSize(os.Stdin, 1<<20)
 	answers := bufio.NewWriter(os.Stdout)
@@ -114,6 +118,12 @@ func (p *peer) answer(asked *request) (interface{}, error) {
 		return nil, p.commit(asked)
 	case "committed":
 		return p.committed(asked)
+	case "sendFor":
+		return p.sendFor(asked)
+	case "counter":
+		return nil, p.startCounter(asked)
+	case "counted":
+		return p.counted(asked)
 	case "close":
 		return nil, p.close(asked.Name)
 	}

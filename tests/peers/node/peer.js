@@ -6,6 +6,7 @@
 // arguments; its answer is a line of standard output, an object with either "answer" or "error". Requests are
 // served one after the other.
 
+const { performance } = require('perf_hooks');
 const readline = require('readline');
 const { Consumer, Message, Producer } = require('ali-ons');
 
@@ -106,6 +107,59 @@ async function take(asked) {
   return received.splice(0);
 }
 
+// Sends messages for some seconds, so many at a time.
+async function sendFor(asked) {
+  const producer = producers.get(asked.name);
+  const body = Buffer.from(Array.from({ length: asked.size }, (_, at) => 97 + at % 26));
+  const found = { messages: 0, failures: 0, failure: '' };
+  const start = Date.now();
+  async function work() {
+    while (Date.now() - start < asked.seconds * 1000) {
+      try {
+        await producer.send(new Message(asked.topic, 'TagA', body));
+        found.messages++;
+      } catch (error) {
+        found.failures++;
+        found.failure = found.failure || String(error.message || error);
+      }
+    }
+  }
+  await Promise.all(Array.from({ length: asked.workers }, work));
+  return { ...found, seconds: (Date.now() - start) / 1000 };
+}
+
+const counters = new Map();
+
+// A consumer that counts what it is given.
+async function startCounter(asked) {
+  const consumer = new Consumer({
+    ...settings(asked),
+    consumerGroup: asked.group,
+    consumeFromWhere: 'CONSUME_FROM_FIRST_OFFSET',
+  });
+  consumer.on('error', error => console.error(error));
+  const counter = { messages: 0, first: 0, last: 0 };
+  consumer.subscribe(asked.topic, '*', async () => {
+    counter.last = performance.now();
+    counter.first = counter.first || counter.last;
+    counter.messages++;
+  });
+  await consumer.ready();
+  consumers.set(asked.name, { consumer, received: [] });
+  counters.set(asked.name, counter);
+}
+
+// What a counter was given, once that is enough or the time is up; the seconds are from the first to the last.
+async function counted(asked) {
+  const counter = counters.get(asked.name);
+  const deadline = Date.now() + asked.seconds * 1000;
+  while (counter.messages < asked.count && Date.now() < deadline) {
+    await new Promise(done => setTimeout(done, 1));
+  }
+  const seconds = (counter.last - counter.first) / 1000;
+  return { messages: counter.messages, failures: 0, failure: '', seconds };
+}
+
 async function close(asked) {
   if (producers.has(asked.name)) await producers.get(asked.name).close();
   if (consumers.has(asked.name)) await consumers.get(asked.name).consumer.close();
@@ -113,7 +167,9 @@ async function close(asked) {
   consumers.delete(asked.name);
 }
 
-const requests = { producer: startProducer, send, consumer: startConsumer, take, close };
+const requests = {
+  producer: startProducer, send, consumer: startConsumer, take, close, sendFor, counter: startCounter, counted,
+};
 
 async function main() {
   for await (const line of readline.createInterface({ input: process.stdin })) {
