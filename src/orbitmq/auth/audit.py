@@ -71,6 +71,8 @@ class AuditLog:
         """Of this second, by sender, code and reason."""
         self.dropped = 0
         self._task: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[None] | None = None
+        """The last write of the task, which goes on if the task ends: its thread would not stop either."""
 
     def refused(self, header: Header, remote_address: str, reason: str) -> None:
         """Record a request that the guard has refused."""
@@ -120,13 +122,16 @@ class AuditLog:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)
         await self.persist()
 
     async def _write_periodically(self) -> None:
         while True:
             await asyncio.sleep(SECONDS)
             try:
-                await self.persist()
+                self._writing = asyncio.get_running_loop().create_task(self.persist())
+                await asyncio.shield(self._writing)
             except Exception:
                 # Any error: otherwise nothing would be recorded until the next start.
                 log.exception("audit: writing failed, will retry")

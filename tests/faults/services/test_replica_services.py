@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -198,5 +199,26 @@ async def test_an_audit_log_whose_write_failed_is_written(monkeypatch: pytest.Mo
     audit.refused((RequestCode.UPDATE_BROKER_CONFIG, 1, 0, 1, 0, None, {}), "203.0.113.9:1", "no")  # type: ignore[arg-type]
     audit.start()
     await eventually(lambda: disk.stat("/a/audit.jsonl"))
+    await audit.stop()
+    assert disk.read("/a/audit.jsonl").count(b"\n") == 1
+
+
+async def test_an_audit_log_that_ends_during_a_write_has_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_log, "SECONDS", 0.005)
+    disk, is_writing, may_end = MemoryDisk(), threading.Event(), threading.Event()
+    audit = AuditLog(disk, "/a", 1 << 20, lambda: 1, in_thread)
+    append = audit._append
+
+    def slow(data: bytes) -> None:
+        is_writing.set()
+        assert may_end.wait(10)
+        append(data)
+
+    monkeypatch.setattr(audit, "_append", slow)
+    audit.refused((RequestCode.UPDATE_BROKER_CONFIG, 1, 0, 1, 0, None, {}), "203.0.113.9:1", "no")  # type: ignore[arg-type]
+    audit.start()
+    await eventually(is_writing.is_set)
+    # From another thread: a cancelled wait for a thread blocks the loop until that ends.
+    threading.Timer(0.02, may_end.set).start()
     await audit.stop()
     assert disk.read("/a/audit.jsonl").count(b"\n") == 1
