@@ -16,7 +16,7 @@ from orbitmq.protocol.message.properties import find
 from orbitmq.protocol.message.record import iter_records
 from orbitmq.testing import ManualClock, MemoryDisk
 from support.broker.broker_harness import T0, running_broker
-from support.broker.requests import Talker, talking_to
+from support.broker.requests import Talker, send_request, talking_to
 from support.remoting_harness import eventually
 
 if TYPE_CHECKING:
@@ -156,6 +156,18 @@ async def test_a_lite_topic_without_messages_expires_with_its_offsets() -> None:
         assert await ends.gets() == [b"new", b"again"]
     async with lite(disk, clock) as ends:
         assert ends.broker.store.max_offset(queue("a"), 0) == 1
+
+
+async def test_a_message_for_a_lite_topic_that_is_being_deleted_waits() -> None:
+    async with lite() as ends:
+        await ends.sends("a", "old")
+        end = ends.broker.topics.withdraw([queue("a")])
+        sent = ends.client.posts(send_request(b"new", topic=PARENT, properties={"__LITE_TOPIC": "a"}))
+        await ends.client.pass_time()
+        assert ends.broker.store.max_offset(queue("a"), 0) == 1
+        end(True)
+        assert (await ends.client.answer_to(sent)).code == ResponseCode.SUCCESS
+        assert ends.broker.store.max_offset(queue("a"), 0) == 2
 
 
 async def test_lite_topics_stay_for_a_while_after_a_start_and_without_a_limit() -> None:
