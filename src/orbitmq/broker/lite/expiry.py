@@ -41,12 +41,13 @@ class LiteExpiry:
         self._rules = rules
         self._started_ms = runtime.clock.now_ms()
         self._running: asyncio.Task[None] | None = None
+        self._is_stopped = False
         self.delete: DeleteQueues | None = None
         """Deletes the queues of these names for good, while no message is accepted for them. Set by the owner."""
 
     def run(self) -> None:
         """Begin to delete what has expired, unless that is in progress, or the broker has just started."""
-        if self.delete is None or not self._store.dispatcher.has_lmqs:
+        if self.delete is None or self._is_stopped or not self._store.dispatcher.has_lmqs:
             return
         if self._clock.now_ms() - self._started_ms < self._config.min_lite_ttl:
             return
@@ -59,9 +60,9 @@ class LiteExpiry:
             await asyncio.wait([self._running])
 
     async def stop(self) -> None:
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait([self._running])
+        """Wait for the deletion in progress, and begin no other one."""
+        self._is_stopped = True
+        await self.settled()
 
     def is_expired(self, queue: str) -> bool:
         """True if the lite topic of a light queue was without a message for as long as its parent says."""
@@ -85,6 +86,8 @@ class LiteExpiry:
         try:
             for at in range(0, len(queues), BATCH):
                 await asyncio.sleep(0)
+                if self._is_stopped:
+                    return
                 # Chosen and closed for messages in one step.
                 expired = [name for name in queues[at : at + BATCH] if self.is_expired(name)]
                 if expired:
