@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from orbitmq.broker.lite.rules import LiteRules
-    from orbitmq.broker.metadata.topics import TopicTable
     from orbitmq.broker.runtime import BrokerRuntime
 
     DeleteQueues = Callable[[list[str]], Awaitable[None]]
@@ -33,11 +32,10 @@ MINUTE_MS = 60_000
 class LiteExpiry:
     """Deletes light queues. They may come again, with the next message for their lite topic."""
 
-    def __init__(self, runtime: BrokerRuntime, topics: TopicTable, rules: LiteRules) -> None:
+    def __init__(self, runtime: BrokerRuntime, rules: LiteRules) -> None:
         self._config = runtime.config
         self._store = runtime.store
         self._clock = runtime.clock
-        self._topics = topics
         self._rules = rules
         self._started_ms = runtime.clock.now_ms()
         self._running: asyncio.Task[None] | None = None
@@ -69,9 +67,6 @@ class LiteExpiry:
         parent = parent_of(queue)
         if parent is None:
             return False
-        if parent not in self._topics.configs:
-            # Its deletion was interrupted.
-            return True
         minutes = self._rules.minutes_kept(parent)
         found = self._store.queues.find(queue, QUEUE)
         if minutes <= 0 or not isinstance(found, ConsumeQueue) or found.max_offset <= 0:

@@ -35,7 +35,7 @@ class LiteService:
         self.pops = LitePops(runtime, metadata, checks, rules, self.subscriptions, places, self.orders)
         self.subscriptions.on_added = self.pops.mark_for
         self.acks = LiteAcks(runtime, offsets, rules, self.orders, self.pops)
-        self.expiry = LiteExpiry(runtime, topics, rules)
+        self.expiry = LiteExpiry(runtime, rules)
         parts = rules, self.subscriptions, self.orders, self.pops
         self._parts = self.pops, LiteControl(runtime, offsets, *parts), LiteAdmin(runtime, offsets, *parts)
 

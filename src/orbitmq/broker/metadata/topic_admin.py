@@ -302,19 +302,29 @@ class TopicRequests:
             gone += [name for name in self._pop_retry_topics(topic) if name in self._topics.configs]
         await self._topics.settled(gone)
         config = self._topics.configs.get(topic)
-        is_parent = config is not None and config.attributes.get(MESSAGE_TYPE) == LITE
-        await self._delete(gone)
-        if is_parent:
-            prefix = light_queue_prefix(topic)
-            await self.delete_light_queues([name for name in self._store.queues.names() if name.startswith(prefix)])
+        light = []
+        if config is not None and config.attributes.get(MESSAGE_TYPE) == LITE:
+            # First, so that none of them is left without its parent if the deletion is interrupted.
+            await self.delete_light_queues(self._light_queues_of(topic))
+            await self._topics.settled(self._light_queues_of(topic))
+            light = self._light_queues_of(topic)
+        await self._delete(gone + light)
         log.info("topics: deleted %s", ", ".join(gone))
         await self._writer.saved()
         return request.response(ResponseCode.SUCCESS)
 
+    def _light_queues_of(self, parent: str) -> list[str]:
+        prefix = light_queue_prefix(parent)
+        return [name for name in self._store.queues.names() if name.startswith(prefix)]
+
     async def delete_light_queues(self, names: list[str]) -> None:
         """Delete the light queues of lite topics, whose messages wait meanwhile. Raises RequestRefusedError."""
         for at in range(0, len(names), LIGHT_QUEUES_AT_ONCE):
-            await self._delete(names[at : at + LIGHT_QUEUES_AT_ONCE])
+            part = names[at : at + LIGHT_QUEUES_AT_ONCE]
+            await self._topics.settled(part)
+            left = [name for name in part if self._store.queues.find(name, 0) is not None]
+            if left:
+                await self._delete(left)
 
     async def _delete(self, topics: list[str]) -> None:
         """Delete topics so that no crash restores their messages.
