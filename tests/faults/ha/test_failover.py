@@ -13,6 +13,7 @@ import pytest
 from peers.frames import ask
 from support.broker.failover_group import FailoverGroup, Member, send_command
 from support.broker.own_controller import QUICK, OwnController
+from support.broker.process_network import ProcessNetwork
 from support.remoting_harness import HOST, eventually
 
 if TYPE_CHECKING:
@@ -110,6 +111,50 @@ async def test_a_master_without_controller_and_slave_loses_nothing_that_it_ackno
         await old.start()
         await group.settle()
         group.check()
+
+
+@contextlib.asynccontextmanager
+async def group_of_three(folder: Path) -> AsyncIterator[FailoverGroup]:
+    """Three brokers and a controller whose connections can be cut."""
+    async with contextlib.AsyncExitStack() as stack:
+        network = await stack.enter_async_context(ProcessNetwork())
+        controller = OwnController(folder / "controller", *QUICK, network=network)
+        stack.push_async_callback(controller.close)
+        await controller.start()
+        settings = (*TIMES, "minInSyncReplicas=2")
+        group = FailoverGroup(folder / "group", controller.address, 3, *settings, network=network)
+        yield await stack.enter_async_context(group)
+
+
+async def test_a_master_that_is_cut_off_refuses_and_loses_nothing(tmp_path: Path) -> None:
+    """Clients still reach it, and so do name servers; Apache 5.5.0 acknowledges, and then cuts it off."""
+    async with group_of_three(tmp_path) as group:
+        for _ in range(ROUNDS):
+            old = group.master()
+            async with group.pinned_to(old), group.sending():
+                await group.acknowledges(200)
+                group.cut_off(old)
+                await group.master_other_than(old)
+                assert send_to(old) == SERVICE_NOT_AVAILABLE
+                await group.acknowledges(200)
+                group.mend()
+                await eventually(lambda: len(group.in_sync()) == 3)
+                await group.acknowledges(50)
+        await group.settle()
+        group.check()
+
+
+async def test_a_master_that_hears_nothing_is_replaced(tmp_path: Path) -> None:
+    """The controller hears it, and would leave it the master that refuses everything."""
+    async with group_of_three(tmp_path) as group, group.sending():
+        old = group.master()
+        await group.acknowledges(200)
+        group.cut_off(old, speaks=True)
+        await group.master_other_than(old)
+        await group.acknowledges(200)
+        group.mend()
+        await eventually(lambda: len(group.in_sync()) == 3)
+        await group.acknowledges(50)
 
 
 async def test_a_resumed_master_that_waits_for_no_slave_acknowledges_nothing_either(

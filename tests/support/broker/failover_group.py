@@ -22,12 +22,15 @@ from orbitmq.remoting import RemotingClient, RemotingError
 from orbitmq.store import LocalDisk, MessageStore
 from peers.frames import ask
 from peers.ports import free_port
+from support.broker.process_network import ANNOUNCED, CLIENTS, CONTROLLER, NAME_SERVER
 from support.cli.server_process import SMALL_FILES, ServerProcess, orbitmq
 from support.remoting_harness import HOST, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
+
+    from support.broker.process_network import ProcessNetwork
 
 TOPIC = "orders"
 SENDERS = 4
@@ -54,16 +57,21 @@ class Ledger:
 class Member:
     """One broker of the group: a process that is started again on the same store and port."""
 
-    def __init__(self, home: Path, *settings: str) -> None:
+    def __init__(self, home: Path, *settings: str, network: ProcessNetwork | None = None) -> None:
         home.mkdir(parents=True)
         self.home = home
+        self.name = home.name
         self.port = free_port(-2, 1)
+        self.announced = f"{HOST if network is None else ANNOUNCED}:{self.port}"
+        """Address that the controller, clients and the other members have."""
+        self._network = network
         self._settings = (*settings, f"listenPort={self.port}", f"storePathRootDir={home / 'store'}")
         self.process: ServerProcess | None = None
         self._exit = contextlib.AsyncExitStack()
 
     @property
     def address(self) -> str:
+        """Address at which tests ask it, whatever is cut."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -72,9 +80,14 @@ class Member:
         return "" if self.process is None else self.process.errors
 
     async def start(self) -> None:
+        if self._network is not None:
+            for port in (self.port, self.port + 1):
+                await self._network.relay(self.name, port)
         conf = self.home / "broker.conf"
         conf.write_text(SMALL_FILES + "\n".join(self._settings) + "\n")
         self.process = await self._exit.enter_async_context(orbitmq(self.home, "broker", "-c", conf))
+        if self._network is not None:
+            self._network.name(self.process.pid, self.name)
         await self.process.says(r"listens on (\S+),")
 
     def tell(self, number: signal.Signals) -> None:
@@ -102,9 +115,22 @@ class Member:
 class FailoverGroup:
     """A name server in this process, and brokers that one controller decides about."""
 
-    def __init__(self, folder: Path, controller: str, count: int, *settings: str, name: str = "g") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        controller: str,
+        count: int,
+        *settings: str,
+        name: str = "g",
+        network: ProcessNetwork | None = None,
+    ) -> None:
+        """``controller`` has the addresses of all, separated by ``;``.
+
+        With a ``network`` members reach each other, the controller and the name server through its relays.
+        """
         self.controller = controller
         self.name = name
+        self._network = network
         self.shared: tuple[str, ...] = ()
         """Settings of every member."""
         self.ledger = Ledger()
@@ -119,13 +145,21 @@ class FailoverGroup:
     async def __aenter__(self) -> Self:
         await self._names.start()
         self.name_server = f"{HOST}:{self._names.port}"
+        host, controller, name_server = HOST, self.controller, self.name_server
+        if self._network is not None:
+            host = ANNOUNCED
+            await self._network.relay(NAME_SERVER, self._names.port)
+            controller, name_server = self.controller.replace(HOST, host), name_server.replace(HOST, host)
         self.shared = shared = (
             *("brokerClusterName=c", f"brokerName={self.name}", f"bindAddress={HOST}"),
-            *(f"brokerIP1={HOST}", f"brokerIP2={HOST}"),
-            *("enableControllerMode=true", f"controllerAddr={self.controller}", f"namesrvAddr={self.name_server}"),
+            *(f"brokerIP1={host}", f"brokerIP2={host}"),
+            *("enableControllerMode=true", f"controllerAddr={controller}", f"namesrvAddr={name_server}"),
             *("allAckInSyncStateSet=true", "autoCreateTopicEnable=true", *self._settings),
         )
-        self.members = [Member(self._folder / f"broker-{number}", *shared) for number in range(self._count)]
+        self.members = [
+            Member(self._folder / f"broker-{number}", *shared, network=self._network)
+            for number in range(self._count)
+        ]
         for member in self.members:
             await member.start()
         await eventually(lambda: len(self.in_sync()) == self._count)
@@ -144,8 +178,14 @@ class FailoverGroup:
 
     def _group(self) -> ReplicasInfo:
         body = b'["%s"]' % self.name.encode()
-        answer = ask(self.controller, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=body)
-        info = BrokerReplicasInfo.decode(answer.body) if answer.body else BrokerReplicasInfo()
+        addresses = self.controller.split(";")
+        info = BrokerReplicasInfo()
+        for address in addresses:
+            # Of several one may be lost.
+            with contextlib.suppress(*[OSError][: len(addresses) - 1]):
+                answer = ask(address, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=body)
+                if answer.body:
+                    info = BrokerReplicasInfo.decode(answer.body)
         return info.replicas_info_table.get(self.name) or ReplicasInfo()
 
     def in_sync(self) -> list[str]:
@@ -158,12 +198,30 @@ class FailoverGroup:
     def master(self) -> Member:
         """The broker that the controller names as the master."""
         address = self.master_address()
-        return next(member for member in self.members if member.address == address)
+        return next(member for member in self.members if member.announced == address)
 
     async def master_other_than(self, old: Member) -> Member:
         """Wait until another broker is master."""
-        await eventually(lambda: self.master_address() not in {"", old.address})
+        await eventually(lambda: self.master_address() not in {"", old.announced})
         return self.master()
+
+    def cut_off(self, member: Member, *, hears: bool = False, speaks: bool = False, alone: bool = False) -> None:
+        """Cut a member off from the others and the controller; ``alone`` also from clients and name server.
+
+        It may still hear them, or they it.
+        """
+        assert self._network is not None, "without a network"
+        others = [CONTROLLER, *(one.name for one in self.members if one is not member)]
+        others += [CLIENTS, NAME_SERVER] if alone else []
+        if not speaks:
+            self._network.cut((member.name, other) for other in others)
+        if not hears:
+            self._network.cut((other, member.name) for other in others)
+
+    def mend(self) -> None:
+        """Let everything through again."""
+        assert self._network is not None, "without a network"
+        self._network.mend()
 
     # Clients
 

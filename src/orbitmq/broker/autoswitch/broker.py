@@ -264,7 +264,9 @@ class ControlledBroker:
             except Exception as error:
                 # Any error: a broker that ceases to look for its role would never serve again.
                 self._report(error)
-                seconds, pause = pause, min(pause * 2, RETRY_SECONDS)
+                # Not longer: a controller that was silent gets no heartbeats before it has answered.
+                longest = min(RETRY_SECONDS, self._lease.seconds / POLLS_PER_LEASE)
+                seconds, pause = min(pause, longest), min(pause * 2, RETRY_SECONDS)
             else:
                 self._recovered()
                 pause, seconds = FIRST_RETRY, self._poll_seconds

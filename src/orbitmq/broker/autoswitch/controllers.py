@@ -16,7 +16,7 @@ from orbitmq.protocol.command.command import Command
 from orbitmq.protocol.command.fields import encode_fields
 from orbitmq.protocol.command.request_fields import REQUEST_FIELDS
 from orbitmq.protocol.errors import ProtocolError
-from orbitmq.remoting import RemotingClient, RemotingError
+from orbitmq.remoting import CallTimeoutError, RemotingClient, RemotingError
 from orbitmq.remoting.addresses import host_and_port
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class ControllerClient:
         self.leader = ""
         """Address of the leader; empty while it is unknown."""
         self._resolved: tuple[str, ...] = ()
+        self._silent: set[str] = set()
+        """Controllers whose last request got no answer in time."""
 
     async def close(self) -> None:
         await self._client.close()
@@ -99,12 +101,20 @@ class ControllerClient:
 
     async def _leader_by(self, address: str) -> str:
         try:
-            answer = await self._client.call(
-                address, Command(RequestCode.CONTROLLER_GET_METADATA_INFO), ANSWER_SECONDS
-            )
+            answer = await self._call(address, Command(RequestCode.CONTROLLER_GET_METADATA_INFO))
         except RemotingError:
             return ""
         return answer.ext_fields.get("controllerLeaderAddress", "") if answer.code == ResponseCode.SUCCESS else ""
+
+    async def _call(self, address: str, command: Command) -> Command:
+        seconds = min(ANSWER_SECONDS, self._config.controller_heart_beat_timeout_mills / 1000)
+        try:
+            answer = await self._client.call(address, command, seconds)
+        except CallTimeoutError:
+            self._silent.add(address)
+            raise
+        self._silent.discard(address)
+        return answer
 
     async def _ask(self, code: RequestCode, fields: dict[str, FieldValue], body: bytes | None = None) -> Command:
         """The answer of the leader, whatever its code is. Raises ControllerError."""
@@ -118,7 +128,7 @@ class ControllerClient:
         command = Command(code, ext_fields=encode_fields(fields, table), body=body)
         leader = self.leader
         try:
-            answer = await self._client.call(leader, command, ANSWER_SECONDS)
+            answer = await self._call(leader, command)
         except RemotingError as error:
             self.leader = ""
             raise ControllerError(f"controller {leader}: {error}") from error
@@ -182,8 +192,13 @@ class ControllerClient:
     # Heartbeats
 
     async def heartbeat(self, fields: Callable[[], dict[str, FieldValue]]) -> None:
-        """Send a heartbeat to every controller, and to the leader under the address it is known by."""
-        addresses = dict.fromkeys([*await self.addresses(), *([self.leader] if self.leader else [])])
+        """Send a heartbeat to every controller, and to the leader under the address it is known by.
+
+        Not to those that are silent: they may hear this broker and not be heard. A master would stay the master for
+        them, and refuse messages for as long as that lasts.
+        """
+        known = dict.fromkeys([*await self.addresses(), *([self.leader] if self.leader else [])])
+        addresses = [address for address in known if address not in self._silent]
         text = encode_fields(fields(), REQUEST_FIELDS[RequestCode.BROKER_HEARTBEAT])
         await asyncio.gather(*(self._beat(address, text) for address in addresses))
 

@@ -49,3 +49,8 @@ class Lease:
     def is_valid(self) -> bool:
         """True if this master may acknowledge messages now."""
         return not self._config.fence_without_controller or self.age < self.seconds
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """True once half of it has passed: requests of this master, or their answers, are lost."""
+        return self.age >= self.seconds / 2

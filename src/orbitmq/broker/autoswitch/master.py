@@ -94,6 +94,11 @@ class AutoSwitchMaster(ReplicationMaster):
         return self._replica.lease.is_valid
 
     @property
+    def is_in_doubt(self) -> bool:
+        """True if controllers may hear this master, but it does not hear them."""
+        return self._replica.lease.is_in_doubt
+
+    @property
     def is_short(self) -> bool:
         return self.sync.is_short
 

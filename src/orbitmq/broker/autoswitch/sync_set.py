@@ -72,6 +72,9 @@ class SyncSetKeeper:
             wanted = sync.effective
         if wanted == sync.members:
             return
+        if master.is_in_doubt and not wanted >= sync.effective:
+            # The slaves may follow and only their acknowledgements be lost: without them no other could be elected.
+            raise ControllerError("no controller has answered lately, the set is not made smaller")
         log.info("ha: sync state set %s, asking the controller for %s", _text(sync.members), _text(wanted))
         sync.request(wanted)
         try:

@@ -40,3 +40,12 @@ def test_without_fencing_a_master_goes_on() -> None:
 
 def test_the_clock_goes_on() -> None:
     assert boot_time() <= boot_time()
+
+
+def test_a_lease_is_in_doubt_after_half_of_it() -> None:
+    one, time = lease()
+    one.renew(100)
+    doubts = []
+    for time.now in (104.9, 105.0, 111.0):
+        doubts.append(one.is_in_doubt)
+    assert doubts == [False, True, True]
