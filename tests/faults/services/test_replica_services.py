@@ -16,7 +16,7 @@ from orbitmq.broker.slave_sync import acting
 from orbitmq.dashboard.history.sampler import Sampler
 from orbitmq.metrics.periodic import PeriodicExporter
 from orbitmq.platform.threads import in_thread
-from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.proxy import server as proxy_server
 from orbitmq.store import StoredMessage
 from orbitmq.testing import LocalCluster, MemoryDisk
@@ -137,6 +137,27 @@ async def test_a_message_that_cannot_be_sent_to_another_master_keeps_no_other() 
         assert broker.stats.quarantine.counts == {"escape": 1}
         assert await bridge._has_sent(StoredMessage("orders", 0, b"sound"))
         assert sent == [b"sound"]
+
+
+async def test_a_message_that_all_other_masters_refuse_for_long_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = {"full": ResponseCode.SERVICE_NOT_AVAILABLE, "forbidden": ResponseCode.NO_PERMISSION}
+
+    class Bridge(escape_bridge.EscapeBridge):
+        async def _targets_of(self, _: StoredMessage) -> Any:
+            return [SimpleNamespace(name="b", address="x", queues=1)]
+
+        async def _send(self, message: StoredMessage, _: Any) -> Any:
+            return SimpleNamespace(code=codes[message.topic], remark="")
+
+    async with LocalCluster() as cluster:
+        broker = cluster.broker()
+        bridge = Bridge(broker.runtime, broker.registration.ask)
+        full, *forbidden = (StoredMessage(topic, 0, b"") for topic in ("full", "forbidden", "forbidden"))
+        assert not any([await bridge._has_sent(one) for one in (full, *forbidden)])
+        monkeypatch.setattr(escape_bridge, "REFUSED_SECONDS", 0)
+        assert not await bridge._has_sent(full)
+        assert all([await bridge._has_sent(one) for one in forbidden])
+        assert list(broker.stats.quarantine.counts) == ["escape"]
 
 
 # Registration, metrics, console, proxy, audit log

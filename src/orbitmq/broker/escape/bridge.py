@@ -50,6 +50,9 @@ MAX_BYTES = 16 * 1024 * 1024
 IN_FLIGHT = 32
 SEND_SECONDS = 3.0
 RETRY_SECONDS = 1.0
+REFUSED_SECONDS = 600.0
+"""Time in which a message is refused by all other masters, before it is skipped: somebody may permit the topic."""
+
 ROUTE_SECONDS = 5.0
 """Age of a cached route."""
 MAX_ROUTES = 1000
@@ -62,6 +65,10 @@ _STORED = frozenset(
         int(ResponseCode.SLAVE_NOT_AVAILABLE),
     }
 )
+_TEMPORARY = frozenset(
+    {int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.SYSTEM_BUSY), int(ResponseCode.SERVICE_NOT_AVAILABLE)}
+)
+"""Refusals that say nothing of the message."""
 _DEFERRALS = tuple(
     name.encode()
     for name in (
@@ -72,6 +79,7 @@ _DEFERRALS = tuple(
 """Properties that would defer the message once more where it arrives."""
 _ORIGIN_GROUP = names.ORIGIN_GROUP.encode()
 _RETRY_TOPIC = names.RETRY_TOPIC.encode()
+_UNIQUE_ID = names.UNIQUE_KEY.encode()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,6 +100,8 @@ class EscapeBridge:
         self._outbox: deque[StoredMessage] = deque()
         self._bytes = 0
         self._sending = 0
+        self._refused: dict[int, float] = {}
+        """By ``id`` of a message in flight, when all other masters first refused it."""
         self._routes: dict[str, tuple[float, list[_Target]]] = {}
         self._wanted = asyncio.Event()
         self._empty = asyncio.Event()
@@ -205,6 +215,7 @@ class EscapeBridge:
             self._sending += 1
             while not await self._has_sent(message) and self._is_open:  # noqa: ASYNC110  # a retry, not a condition
                 await asyncio.sleep(RETRY_SECONDS)
+            self._refused.pop(id(message), None)
             self._sending -= 1
             self._settle()
 
@@ -216,6 +227,7 @@ class EscapeBridge:
     async def _has_sent(self, message: StoredMessage) -> bool:
         """Send a message to one of the masters; False if it has to be retried."""
         problem = f"no other master has queues of topic {message.topic}"
+        codes = set()
         try:
             for target in await self._targets_of(message):
                 answer = await self._send(message, target)
@@ -224,9 +236,12 @@ class EscapeBridge:
                     self._warning.clear()
                     return True
                 problem = f"broker {target.name} refused it with code {answer.code}: {answer.remark}"
+                codes.add(answer.code)
                 if answer.code == ResponseCode.MESSAGE_ILLEGAL:
-                    self._runtime.stats.quarantine.skip("escape", f"a message of {message.topic}", problem)
-                    return True
+                    break
+            if self._is_hopeless(message, codes):
+                self._runtime.stats.quarantine.skip("escape", _described(message), problem)
+                return True
         except (RemotingError, ProtocolError) as error:
             problem = str(error)
             self._routes.pop(message.topic, None)
@@ -234,9 +249,8 @@ class EscapeBridge:
             problem = str(error)
             # A message that can never be sent must not keep the ones behind it.
             sender = getattr(asyncio.current_task(), "get_name", str)()
-            record = f"a message of {message.topic}"
             if not is_transient(error) and self._runtime.stats.quarantine.failed(
-                "escape", sender, id(message), record, error
+                "escape", sender, id(message), _described(message), error
             ):
                 return True
         self._warning.log(
@@ -244,6 +258,16 @@ class EscapeBridge:
             RemotingError(problem),
         )
         return False
+
+    def _is_hopeless(self, message: StoredMessage, codes: set[int]) -> bool:
+        """True if other masters answered with these codes, and none of them will ever take the message."""
+        if ResponseCode.MESSAGE_ILLEGAL in codes:
+            return True
+        if not codes or codes & _TEMPORARY:
+            self._refused.pop(id(message), None)
+            return False
+        now = asyncio.get_running_loop().time()
+        return now - self._refused.setdefault(id(message), now) >= REFUSED_SECONDS
 
     async def _targets_of(self, message: StoredMessage) -> list[_Target]:
         """The masters for a message; for a retry topic that none of them has yet those that have its topic."""
@@ -308,3 +332,9 @@ class EscapeBridge:
         }
         command = Command(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=bytes(message.body))
         return await self._client.call(target.address, command, SEND_SECONDS)
+
+
+def _described(message: StoredMessage) -> str:
+    """A message in a log line: by its id, or by the time of its producer."""
+    unique_id = decode_utf8(find(message.properties, _UNIQUE_ID) or b"")
+    return f"message {unique_id or f'of {message.born_timestamp}'} of topic {message.topic}"
