@@ -204,7 +204,11 @@ class Started:
 
 
 class JavaProducer(Started):
-    """A producer. ``properties`` are system properties of the JVM while it is made."""
+    """A producer. ``properties`` are system properties of the JVM while it is made.
+
+    Without ``timeout_ms`` a send may take 15 s, and without ``poll_ms`` routes are fetched every second; defaults
+    of the client are 3 s and 30 s.
+    """
 
     KIND = "producer"
 
@@ -218,6 +222,8 @@ class JavaProducer(Started):
         trace: bool = False,
         trace_topic: str | None = None,
         properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+        poll_ms: int | None = None,
     ) -> None:
         super().__init__(
             jvm,
@@ -227,6 +233,8 @@ class JavaProducer(Started):
             trace=trace,
             traceTopic=trace_topic,
             properties=properties,
+            timeoutMs=timeout_ms,
+            pollMs=poll_ms,
         )
 
     def send(

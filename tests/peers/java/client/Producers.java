@@ -37,7 +37,8 @@ final class Producers {
         boolean trace = request.getBooleanValue("trace");
         String traceTopic = request.getString("traceTopic");
         DefaultMQProducer producer = Settings.made(request, () -> new DefaultMQProducer(group, trace, traceTopic));
-        producer.setSendMsgTimeout(TIMEOUT_MS);
+        Integer timeout = request.getInteger("timeoutMs");
+        producer.setSendMsgTimeout(timeout == null ? TIMEOUT_MS : timeout);
         Integer largest = request.getInteger("maxMessageSize");
         if (largest != null) {
             producer.setMaxMessageSize(largest);

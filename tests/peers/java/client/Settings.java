@@ -33,7 +33,8 @@ final class Settings {
         }
         client.setNamesrvAddr(request.getString("nameserver"));
         client.setInstanceName(request.getString("name"));
-        client.setPollNameServerInterval(INTERVAL_MS);
+        Integer poll = request.getInteger("pollMs");
+        client.setPollNameServerInterval(poll == null ? INTERVAL_MS : poll);
         client.setHeartbeatBrokerInterval(INTERVAL_MS);
         client.setPersistConsumerOffsetInterval(INTERVAL_MS);
         return client;
