@@ -15,7 +15,7 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.fields import encode_fields
 from orbitmq.protocol.command.response_fields import RESPONSE_FIELDS
 from orbitmq.protocol.fastjson import loads
-from orbitmq.remoting.processor import RequestRefusedError, fields_of, handler_of
+from orbitmq.remoting.processor import RequestRefusedError, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from orbitmq.platform.threads import RunBlocking
     from orbitmq.protocol.command.command import Command
     from orbitmq.protocol.command.fields import FieldValue
-    from orbitmq.remoting import Connection, Handler
+    from orbitmq.remoting import Connection
+    from orbitmq.remoting.processor import Processor
 
 log = logging.getLogger("orbitmq.controller")
 
@@ -54,13 +55,13 @@ class AdminRequests:
         )
 
     @property
-    def handlers(self) -> dict[int, Handler]:
+    def processors(self) -> dict[RequestCode, Processor]:
         return {
-            RequestCode.CONTROLLER_GET_METADATA_INFO: handler_of(self.metadata),
-            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: handler_of(self.sync_state_data),
-            RequestCode.CLEAN_BROKER_DATA: handler_of(self.clean),
-            RequestCode.UPDATE_CONTROLLER_CONFIG: handler_of(self._settings.update),
-            RequestCode.GET_CONTROLLER_CONFIG: handler_of(self._settings.show),
+            RequestCode.CONTROLLER_GET_METADATA_INFO: self.metadata,
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self.sync_state_data,
+            RequestCode.CLEAN_BROKER_DATA: self.clean,
+            RequestCode.UPDATE_CONTROLLER_CONFIG: self._settings.update,
+            RequestCode.GET_CONTROLLER_CONFIG: self._settings.show,
         }
 
     def metadata(self, request: Command, connection: Connection) -> Command:

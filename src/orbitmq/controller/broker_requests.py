@@ -17,7 +17,7 @@ from orbitmq.protocol.bodies import SyncStateSet
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.fields import encode_fields
 from orbitmq.protocol.command.response_fields import RESPONSE_FIELDS
-from orbitmq.remoting.processor import RequestRefusedError, fields_of, handler_of
+from orbitmq.remoting.processor import RequestRefusedError, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from orbitmq.controller.service import ControllerService, Outcome
     from orbitmq.protocol.command.command import Command
     from orbitmq.protocol.command.fields import FieldValue
-    from orbitmq.remoting import Connection, Handler
+    from orbitmq.remoting import Connection
+    from orbitmq.remoting.processor import Processor
 
 MAX_NAME = 1024
 """Characters of a name, an address or a check code."""
@@ -48,15 +49,15 @@ class BrokerRequests:
         self._now_ms = now_ms
 
     @property
-    def handlers(self) -> dict[int, Handler]:
+    def processors(self) -> dict[RequestCode, Processor]:
         return {
-            RequestCode.BROKER_HEARTBEAT: handler_of(self.heartbeat),
-            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: handler_of(self.next_id),
-            RequestCode.CONTROLLER_APPLY_BROKER_ID: handler_of(self.apply_id),
-            RequestCode.CONTROLLER_REGISTER_BROKER: handler_of(self.register),
-            RequestCode.CONTROLLER_ELECT_MASTER: handler_of(self.elect),
-            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: handler_of(self.alter_sync_state_set),
-            RequestCode.CONTROLLER_GET_REPLICA_INFO: handler_of(self.replica_info),
+            RequestCode.BROKER_HEARTBEAT: self.heartbeat,
+            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self.next_id,
+            RequestCode.CONTROLLER_APPLY_BROKER_ID: self.apply_id,
+            RequestCode.CONTROLLER_REGISTER_BROKER: self.register,
+            RequestCode.CONTROLLER_ELECT_MASTER: self.elect,
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self.alter_sync_state_set,
+            RequestCode.CONTROLLER_GET_REPLICA_INFO: self.replica_info,
         }
 
     def heartbeat(self, request: Command, connection: Connection) -> Command:

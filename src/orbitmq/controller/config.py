@@ -40,6 +40,7 @@ RANGES: dict[str, Range] = {
     "scan_inactive_master_interval": Range(10, MAX_MILLISECONDS),
     "elect_master_max_retry_count": Range(1, 1000),
     "etcd_lease_seconds": Range(2, 600),
+    "metrics_prom_exporter_port": Range(0, MAX_PORT),
     "max_broker_groups": Range(1, INT32_MAX),
     "max_brokers": Range(1, INT32_MAX),
     "max_replicas_of_group": Range(1, INT32_MAX),
@@ -47,7 +48,10 @@ RANGES: dict[str, Range] = {
 }
 """Valid ranges: a controller works with every value in them."""
 
-FIXED = ("bindAddress", "listenPort")
+METRICS_TYPES = {"DISABLE": False, "0": False, "PROM": True, "2": True}
+"""Values of ``metricsExporterType``, and whether there is an endpoint."""
+
+FIXED = ("bindAddress", "listenPort", "metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort")
 """Settings that cannot change at run time."""
 
 
@@ -89,6 +93,12 @@ class ControllerConfig(AuthSettings):
     """RocketMQ: 5000. A scan takes microseconds, and its interval adds to the time without a master."""
     scan_inactive_master_interval: Int64 = 5000
 
+    metrics_exporter_type: str = setting("DISABLE", optional=True)
+    """``PROM``: an endpoint for Prometheus."""
+    metrics_prom_exporter_host: str = setting("", optional=True)
+    """IP address of the endpoint. Empty: 127.0.0.1."""
+    metrics_prom_exporter_port: int = setting(5557, optional=True)
+
     # Settings that RocketMQ does not have. They are listed only if they differ from the default.
     controller_store_type: str = setting(FILE, optional=True)
     """``file``: one controller on a local file. ``etcd``: several controllers, one of which leads."""
@@ -128,6 +138,8 @@ class ControllerConfig(AuthSettings):
             raise ConfigError(f"controllerType={self.controller_type}: {DLEDGER} or {JRAFT} is expected")
         if self.controller_store_type not in {FILE, ETCD}:
             raise ConfigError(f"controllerStoreType={self.controller_store_type}: {FILE} or {ETCD} is expected")
+        if self.metrics_exporter_type.upper() not in METRICS_TYPES:
+            raise ConfigError(f"metricsExporterType={self.metrics_exporter_type}: DISABLE or PROM is expected")
         if not os.path.basename(self.config_store_path):
             raise ConfigError("configStorePath must name a file")
         if self.controller_store_type == FILE and len(self.peers) > 1:
@@ -160,6 +172,10 @@ class ControllerConfig(AuthSettings):
                 return peer
         key = "jRaftServerId" if self.controller_type == JRAFT else "controllerDLegerSelfId"
         raise ConfigError(f"{key}={own_id}: one of {', '.join(peer.id for peer in peers)} is expected")
+
+    @property
+    def exports_metrics(self) -> bool:
+        return METRICS_TYPES[self.metrics_exporter_type.upper()]
 
     @property
     def is_on_etcd(self) -> bool:

@@ -6,6 +6,7 @@ Time is an argument: milliseconds of a monotonic clock.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -70,6 +71,10 @@ class Liveness:
         self._connections.setdefault(heartbeat.connection, set()).add(member)
         self._lost.pop(member, None)
         return True
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Living brokers by cluster and name."""
+        return collections.Counter((member.cluster, member.name) for member in self._members)
 
     def of(self, member: Member) -> Heartbeat | None:
         """The last heartbeat of a broker that is alive."""

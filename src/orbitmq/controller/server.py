@@ -21,6 +21,7 @@ from orbitmq.platform.memory_budget import budget_of
 from orbitmq.platform.settings import ConfigError
 from orbitmq.platform.threads import in_thread
 from orbitmq.remoting import Listener, RemotingServer
+from orbitmq.remoting.processor import handler_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,17 +59,19 @@ class Controller:
         self._port = config.listen_port if own is None else own.port
         self.storage = storage or storage_of(config, disk, clock, run_blocking, self._own_id)
         self.liveness = Liveness(config.max_brokers, self._now_ms())
-        self.service = ControllerService(self.storage, self.liveness, config, self._now_ms)
+        self.service = ControllerService(self.storage, self.liveness, config, self._now_ms, clock.monotonic)
         self.elections = Elections(self.service, config, self._now_ms)
         directory = os.path.join(config.store_path, "config")
         self._owns_access = access is None
         self.access = access or AccessControl(
             config, Place(disk, directory, run_blocking, clock.now_ms), home=config.rocketmq_home
         )
-        handlers = {
-            **BrokerRequests(self.service, self.elections, config, self._now_ms).handlers,
-            **AdminRequests(self.service, config, disk, run_blocking, self._now_ms).handlers,
+        self.metrics = self.service.metrics
+        processors = {
+            **BrokerRequests(self.service, self.elections, config, self._now_ms).processors,
+            **AdminRequests(self.service, config, disk, run_blocking, self._now_ms).processors,
         }
+        handlers = {code: handler_of(self.metrics.measured(code, one)) for code, one in processors.items()}
         # A controller belongs to no cluster: a rule for all of them is meant for it.
         self.handlers: Mapping[int, Handler] = self.access.guarded(handlers, Environment("", lambda _: None))
         self._server = RemotingServer(
@@ -115,17 +118,19 @@ class Controller:
         return f"[{host}]:{self.port}" if ":" in host and not host.startswith("[") else f"{host}:{self.port}"
 
     async def start(self) -> None:
-        """Load the state and listen. Raises StoreError, RemotingError."""
+        """Load the state and listen. Raises StoreError, RemotingError, MetricsEndpointError."""
         if self._owns_access:
             self.access.load()
         notifications = Notifications(self.access.signer, self.config.client_tls)
         self.elections.start(notifications)
         try:
+            await self.metrics.start()
             await self._server.start()
             self.storage.address = self.address
             self.storage.on_lead = self.elections.check_masters
             await self.storage.start()
         except BaseException:
+            await self.metrics.stop()
             await self.elections.stop()
             await notifications.close()
             await self._server.stop(0)
@@ -136,6 +141,7 @@ class Controller:
 
     async def stop(self, grace: float = 5.0) -> None:
         """Stop listening, send deferred responses, and close all connections."""
+        await self.metrics.stop()
         await self.elections.stop()
         await self._server.stop(grace)
         await self.storage.stop()

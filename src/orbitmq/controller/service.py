@@ -17,6 +17,7 @@ from orbitmq.controller.machine.operations import (
     elect_master,
     register,
 )
+from orbitmq.controller.metrics import ControllerMetrics
 from orbitmq.controller.storage.interface import NotLeaderError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from orbitmq.controller.config import ControllerConfig
     from orbitmq.controller.liveness import Liveness
+    from orbitmq.controller.machine.events import Event
     from orbitmq.controller.machine.group import BrokerGroup
     from orbitmq.controller.machine.operations import Alteration, Application, Cleaning, Decision
     from orbitmq.controller.storage.interface import GroupStorage, Leadership
@@ -42,13 +44,20 @@ class ControllerService:
     """Operations on the groups. Each raises NotLeaderError and CommitError."""
 
     def __init__(
-        self, storage: GroupStorage, liveness: Liveness, config: ControllerConfig, now_ms: Callable[[], int]
+        self,
+        storage: GroupStorage,
+        liveness: Liveness,
+        config: ControllerConfig,
+        now_ms: Callable[[], int],
+        clock: Callable[[], float],
     ) -> None:
-        """``now_ms`` is the monotonic clock of the liveness table."""
+        """``now_ms`` is the monotonic clock of the liveness table, ``clock`` the same in seconds."""
         self.storage = storage
         self.liveness = liveness
         self._config = config
         self._now_ms = now_ms
+        self._clock = clock
+        self.metrics = ControllerMetrics(config, storage, liveness, self._without_master, clock)
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @property
@@ -85,9 +94,12 @@ class ControllerService:
     async def elect(self, request: ElectionRequest) -> Outcome:
         """An election for a broker or a tool, or of the controller itself."""
         unclean = self._config.enable_elect_unclean_master
-        return await self._run(
+        outcome = await self._run(
             request.name, lambda group, live: elect_master(group, request, live, unclean=unclean)
         )
+        group = outcome.group
+        self.metrics.elected(outcome.decision, has_master=group is not None and group.master is not None)
+        return outcome
 
     def needs_election(self, group: BrokerGroup) -> bool:
         """True for a group whose master is gone, and for one without a master that has a candidate."""
@@ -113,9 +125,22 @@ class ControllerService:
             group = self.group(name)
             decision = decide(group, self.replicas(group))
             if decision.event is not None:
-                await self.storage.commit(decision.event)
+                await self._commit(decision.event)
             after = self.storage.groups.get(name)
             return Outcome(decision, after, self.replicas(after))
+
+    async def _commit(self, event: Event) -> None:
+        began = self._clock()
+        has_failed = True
+        try:
+            await self.storage.commit(event)
+            has_failed = False
+        finally:
+            self.metrics.committed(self._clock() - began, failed=has_failed)
+
+    def _without_master(self) -> int:
+        groups = tuple(self.storage.groups.values())
+        return sum(one.master is None or self.replicas(one).is_gone(one.master) for one in groups)
 
     def _check_leader(self) -> None:
         found = self.storage.leadership()

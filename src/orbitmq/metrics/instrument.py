@@ -22,7 +22,7 @@ class Kind(enum.StrEnum):
     HISTOGRAM = "histogram"
 
 
-_UNIT_NAMES = {"milliseconds": "ms", "bytes": "By", "seconds": "s"}
+_UNIT_NAMES = {"milliseconds": "ms", "microseconds": "us", "bytes": "By", "seconds": "s"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,7 @@ class Instrument:
     kind: Kind
     description: str
     unit: str = ""
-    """``milliseconds``, ``bytes``, ``seconds``, or empty for a number."""
+    """``milliseconds``, ``microseconds``, ``bytes``, ``seconds``, or empty for a number."""
     bounds: tuple[float, ...] = ()
     """Upper bounds of a histogram's buckets, without infinity."""
 

@@ -14,6 +14,7 @@ from orbitmq.cli.server.signals import stop_event
 
 if TYPE_CHECKING:
     from orbitmq.controller import ControllerConfig
+    from orbitmq.controller.metrics import ControllerMetrics
 
 
 def parser() -> ServerParser:
@@ -36,6 +37,13 @@ def parser() -> ServerParser:
         "controllerDLegerPeers, else listenPort, else 19876]",
     )
     add("--data", type=Path, metavar="DIR", help="Directory of the event log. [default: controllerStorePath]")
+    add(
+        "--metrics-port",
+        type=port,
+        metavar="PORT",
+        help="Serve metrics for Prometheus on this port, 0 for any free one, on 127.0.0.1 unless "
+        "metricsPromExporterHost is another address. [default: metricsExporterType, else none]",
+    )
     parser.add_setting_option()
     parser.add_tls_options()
     add("--print-config", "-p", action="store_true", help="Print all settings and exit.")
@@ -54,6 +62,8 @@ def main(arguments: Sequence[str]) -> None:
             sets.append(("controllerStorePath", str(given.data)))
         if given.port is not None:
             sets.append(("listenPort", str(given.port)))
+        if given.metrics_port is not None:
+            sets += [("metricsExporterType", "PROM"), ("metricsPromExporterPort", str(given.metrics_port))]
         config = _config(given.conf, sets)
         if given.print_config:
             sys.stdout.write(config.as_properties())
@@ -95,11 +105,12 @@ def _check_port(config: "ControllerConfig", port: int | None) -> None:
 
 
 def _run(config: "ControllerConfig") -> None:
+    from orbitmq.metrics.http_endpoint import MetricsEndpointError  # noqa: PLC0415
     from orbitmq.remoting import RemotingError, run  # noqa: PLC0415
 
     try:
         run(_serve(config))
-    except RemotingError as error:
+    except (RemotingError, MetricsEndpointError) as error:
         complain(str(error))
         sys.exit(1)
 
@@ -119,9 +130,15 @@ async def _serve(config: "ControllerConfig") -> None:
         )
         print(
             f"The controller listens on {config.bind_address}:{server.port} and {keeps}\n"
-            f"Reachable from {reachable_from(config.bind_address)}",
+            f"Reachable from {reachable_from(config.bind_address)}" + _metrics_line(server.metrics),
             flush=True,
         )
         await stop.wait()
     finally:
         await server.stop()
+
+
+def _metrics_line(metrics: "ControllerMetrics") -> str:
+    if metrics.port is None:
+        return ""
+    return f"\nMetrics for Prometheus are at http://{metrics.host}:{metrics.port}/metrics"

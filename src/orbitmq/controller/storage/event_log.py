@@ -61,6 +61,11 @@ class EventLog:
     def groups(self) -> Mapping[str, BrokerGroup]:
         return self._groups
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._size
+
     def leadership(self) -> Leadership:
         leads = self._release is not None and self._failure is None
         peers = ((self._id, self.address),)
