@@ -39,8 +39,11 @@ START_SECONDS = 15.0
 """Time for the first elections before the banner is printed without masters."""
 
 START_LOOK_SECONDS = 0.05
-HANGS_MS = 6000
-"""Time without a heartbeat after which another master is elected; RocketMQ's default is 10 s."""
+HANGS_MS = 4500
+"""Time without a heartbeat after which another master is elected; RocketMQ's default is 10 s.
+
+Clients of RocketMQ wait 3 s for an answer: the second time-out in a row then finds the new master.
+"""
 
 PORTS_PER_BROKER = 10
 """Distance between the ports of the brokers of one machine; each uses its port and the VIP port two below."""
@@ -181,6 +184,8 @@ def main(arguments: Sequence[str]) -> None:
             if given.brokers == given.replicas == 1:
                 run(_serve_one(settings, names, given.grpc_port, security))
             else:
+                if given.grpc_port:
+                    complain("--grpc-port has no effect with several brokers: run `orbitmq proxy` beside them")
                 _check_stores_are_separate(settings)
                 run(_serve_many(settings, names, given))
         except (RemotingError, MetricsEndpointError) as error:
