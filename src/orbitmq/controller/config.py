@@ -93,11 +93,11 @@ class ControllerConfig(AuthSettings):
     """RocketMQ: 5000. A scan takes microseconds, and its interval adds to the time without a master."""
     scan_inactive_master_interval: Int64 = 5000
 
-    metrics_exporter_type: str = setting("DISABLE", optional=True)
+    metrics_exporter_type: str = "DISABLE"
     """``PROM``: an endpoint for Prometheus."""
-    metrics_prom_exporter_host: str = setting("", optional=True)
+    metrics_prom_exporter_host: str = ""
     """IP address of the endpoint. Empty: 127.0.0.1."""
-    metrics_prom_exporter_port: int = setting(5557, optional=True)
+    metrics_prom_exporter_port: int = 5557
 
     # Settings that RocketMQ does not have. They are listed only if they differ from the default.
     controller_store_type: str = setting(FILE, optional=True)

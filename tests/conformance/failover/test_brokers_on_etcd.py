@@ -71,18 +71,19 @@ async def test_killed_leaders_of_etcd_of_the_controllers_and_of_the_group_lose_n
             await eventually(lambda: leader_of(controllers) is not None)
             addresses = ";".join(one.address for one in controllers)
             settings = (*TIMES, "minInSyncReplicas=2")
-            async with FailoverGroup(tmp_path / "group", addresses, 3, *settings) as group, group.sending():
-                await group.acknowledges(100)
-                await asyncio.to_thread(etcd.processes[etcd_leader(etcd)].kill)
-                await group.acknowledges(100)
-                leader = leader_of(controllers)
-                assert leader is not None
-                await leader.kill()
-                await eventually(lambda: leader_of(controllers) is not None)
-                old = group.master()
-                await old.end(signal.SIGKILL)
-                await group.master_other_than(old)
-                await group.acknowledges(100)
-                await old.start()
+            async with FailoverGroup(tmp_path / "group", addresses, 3, *settings) as group:
+                async with group.sending():
+                    await group.acknowledges(100)
+                    await asyncio.to_thread(etcd.processes[etcd_leader(etcd)].kill)
+                    await group.acknowledges(100)
+                    leader = leader_of(controllers)
+                    assert leader is not None
+                    await leader.kill()
+                    await eventually(lambda: leader_of(controllers) is not None)
+                    old = group.master()
+                    await old.end(signal.SIGKILL)
+                    await group.master_other_than(old)
+                    await group.acknowledges(100)
+                    await old.start()
                 await group.settle()
                 group.check()
