@@ -71,7 +71,7 @@ class Controller:
             **BrokerRequests(self.service, self.elections, config, self._now_ms).processors,
             **AdminRequests(self.service, config, disk, run_blocking, self._now_ms).processors,
         }
-        handlers = {code: handler_of(self.metrics.measured(code, one)) for code, one in processors.items()}
+        handlers = {int(code): handler_of(self.metrics.measured(code, one)) for code, one in processors.items()}
         # A controller belongs to no cluster: a rule for all of them is meant for it.
         self.handlers: Mapping[int, Handler] = self.access.guarded(handlers, Environment("", lambda _: None))
         self._server = RemotingServer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from orbitmq.protocol.codes import RequestCode
 from support.controller_harness import CLUSTER, GROUP, QuietController
 from support.metrics.endpoint_text import fetch, series_of, values
 
-OWN = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
+OWN: dict[str, Any] = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
 
 
 async def test_a_controller_shows_its_role_its_brokers_and_what_it_did() -> None:
