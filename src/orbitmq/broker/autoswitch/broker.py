@@ -391,7 +391,10 @@ class ControlledBroker:
 
     async def _follow_leader(self) -> None:
         while True:
-            await asyncio.sleep(self._config.sync_controller_metadata_period / 1000)
+            seconds = self._config.sync_controller_metadata_period / 1000
+            if self.controllers.silent:
+                seconds = min(seconds, self._lease.seconds / POLLS_PER_LEASE)
+            await asyncio.sleep(seconds)
             await self.controllers.find_leader()
             if self.broker is not None:
                 try:

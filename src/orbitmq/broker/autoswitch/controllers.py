@@ -68,8 +68,8 @@ class ControllerClient:
         self.leader = ""
         """Address of the leader; empty while it is unknown."""
         self._resolved: tuple[str, ...] = ()
-        self._silent: set[str] = set()
-        """Controllers whose last request got no answer in time."""
+        self.silent: set[str] = set()
+        """Controllers whose last request got no answer in time; they get no heartbeats before they answer one."""
 
     async def close(self) -> None:
         await self._client.close()
@@ -111,9 +111,9 @@ class ControllerClient:
         try:
             answer = await self._client.call(address, command, seconds)
         except CallTimeoutError:
-            self._silent.add(address)
+            self.silent.add(address)
             raise
-        self._silent.discard(address)
+        self.silent.discard(address)
         return answer
 
     async def _ask(self, code: RequestCode, fields: dict[str, FieldValue], body: bytes | None = None) -> Command:
@@ -198,7 +198,7 @@ class ControllerClient:
         them, and refuse messages for as long as that lasts.
         """
         known = dict.fromkeys([*await self.addresses(), *([self.leader] if self.leader else [])])
-        addresses = [address for address in known if address not in self._silent]
+        addresses = [address for address in known if address not in self.silent]
         text = encode_fields(fields(), REQUEST_FIELDS[RequestCode.BROKER_HEARTBEAT])
         await asyncio.gather(*(self._beat(address, text) for address in addresses))
 
