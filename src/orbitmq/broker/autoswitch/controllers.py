@@ -93,7 +93,9 @@ class ControllerClient:
 
     async def find_leader(self) -> None:
         """Ask the controllers who leads them; ``leader`` is empty afterwards if none of them knows."""
-        answers = await asyncio.gather(*(self._leader_by(one) for one in await self.addresses()))
+        addresses = await self.addresses()
+        self.silent.intersection_update(addresses)
+        answers = await asyncio.gather(*(self._leader_by(one) for one in addresses))
         found = next((leader for leader in answers if leader), "")
         if found != self.leader:
             log.info("controller: leader is %s", found or "unknown")
