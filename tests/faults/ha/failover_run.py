@@ -148,7 +148,7 @@ class FailoverRun:
         elif kind == STOP:
             old.tell(signal.SIGCONT)
         else:
-            self.group.mend()
+            self.group.heal()
 
     # Java
 

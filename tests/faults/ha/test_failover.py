@@ -137,7 +137,7 @@ async def test_a_master_that_is_cut_off_refuses_and_loses_nothing(tmp_path: Path
                 await group.master_other_than(old)
                 assert send_to(old) == SERVICE_NOT_AVAILABLE
                 await group.acknowledges(200)
-                group.mend()
+                group.heal()
                 await eventually(lambda: len(group.in_sync()) == 3)
                 await group.acknowledges(50)
         await group.settle()
@@ -152,7 +152,7 @@ async def test_a_master_that_hears_nothing_is_replaced(tmp_path: Path) -> None:
         group.cut_off(old, speaks=True)
         await group.master_other_than(old)
         await group.acknowledges(200)
-        group.mend()
+        group.heal()
         await eventually(lambda: len(group.in_sync()) == 3)
         await group.acknowledges(50)
 

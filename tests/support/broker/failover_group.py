@@ -218,10 +218,10 @@ class FailoverGroup:
         if not hears:
             self._network.cut((other, member.name) for other in others)
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """Let everything through again."""
         assert self._network is not None, "without a network"
-        self._network.mend()
+        self._network.heal()
 
     # Clients
 

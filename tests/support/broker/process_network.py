@@ -2,7 +2,7 @@
 
 Servers listen on ``HOST`` and announce ``ANNOUNCED``, another loopback address, where a relay takes the connections
 on the same port. Which process has opened a connection is read from Linux' tables of sockets. Bytes of a cut
-direction are delivered when it is mended, as TCP delivers them; a connection opened across a cut is then reset.
+direction are delivered when it is healed, as TCP delivers them; a connection opened across a cut is then reset.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class ProcessNetwork:
         self._servers[port] = await asyncio.start_server(accept, ANNOUNCED, port)
 
     def cut(self, directions: Iterable[tuple[str, str]]) -> None:
-        """Let nothing pass in these directions until ``mend``."""
+        """Let nothing pass in these directions until ``heal``."""
         for source, target in directions:
             self._gate(source, target).clear()
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         for gate in self._is_open.values():
             gate.set()
 
