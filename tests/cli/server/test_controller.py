@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from peers.frames import ask
 from peers.ports import free_port
 from support.cli.command import WIDTH, run
+from support.metrics.endpoint_text import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +69,16 @@ def test_it_listens_on_loopback_and_a_port_of_the_command_line(tmp_path: Path) -
         process.terminate()
         process.communicate(timeout=60)
         assert process.returncode == 0
+
+
+def test_it_serves_metrics(tmp_path: Path) -> None:
+    options = ("--port", "0", "--data", str(tmp_path / "d"), "--metrics-port", "0")
+    with started(tmp_path, "controller", *options) as (process, _):
+        assert process.stdout is not None
+        _, said = process.stdout.readline(), process.stdout.readline()
+        match = re.search(r"http://127\.0\.0\.1:(\d+)/metrics", said)
+        assert match is not None, said
+        assert "\nrole{" in fetch(int(match[1]))
 
 
 def test_a_name_server_runs_one_with_the_keys_of_its_file(tmp_path: Path) -> None:

@@ -90,11 +90,12 @@ def _config(
 
 
 def _run(config: "NameServerConfig", controller: "ControllerConfig | None") -> None:
+    from orbitmq.metrics.http_endpoint import MetricsEndpointError  # noqa: PLC0415
     from orbitmq.remoting import RemotingError, run  # noqa: PLC0415
 
     try:
         run(_serve(config, controller))
-    except RemotingError as error:
+    except (RemotingError, MetricsEndpointError) as error:
         complain(str(error))
         sys.exit(1)
 
