@@ -35,6 +35,8 @@ class PeerBroker:
         self.codes: list[int] = []
         self.always: int | None = None
         self.sends: list[Command] = []
+        self.senders: list[Connection] = []
+        """The connection of each of ``sends``."""
         self.others: list[Command] = []
         self.held: list[tuple[Connection, Header, bytes]] = []
         """Answers that wait for ``let_go``, while ``holds``."""
@@ -67,6 +69,7 @@ class PeerBroker:
     def _send(self, connection: Connection, header: Header, body: bytes, serialize_type: int) -> Answer:
         request = Command.of((serialize_type, b"", body), header)
         self.sends.append(request)
+        self.senders.append(connection)
         code = self.always if self.always is not None else self.codes.pop(0) if self.codes else 0
         if code == HANG_UP:
             connection.abort()

@@ -68,6 +68,7 @@ class ClientInstance:
             broker_request_handlers(self),
             tls=config.tls,
             on_open=self._opened,
+            on_close=self._lost,
             signer=self._signer,
         )
         self._loop = asyncio.get_running_loop()
@@ -85,6 +86,8 @@ class ClientInstance:
         self._is_closed = False
         self.unreachable = UnreachableBrokers(config.clock.monotonic)
         self._missed_heartbeats: set[str] = set()
+        self.on_lost: list[Callable[[Connection], None]] = []
+        """Called with every connection that was closed, for whatever reason."""
 
     # Sharing
 
@@ -430,6 +433,10 @@ class ClientInstance:
             task = self._loop.create_task(self._heartbeat_and_rebalance(connection))
             self._first_heartbeats.add(task)
             task.add_done_callback(self._first_heartbeats.discard)
+
+    def _lost(self, connection: Connection, _: Exception | None) -> None:
+        for listener in tuple(self.on_lost):
+            listener(connection)
 
     async def _heartbeat_and_rebalance(self, connection: Connection) -> None:
         try:

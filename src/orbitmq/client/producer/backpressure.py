@@ -37,6 +37,11 @@ class InFlight:
         self.count += 1
         self.bytes += size
 
+    def enter_anyway(self, size: int) -> None:
+        """Count a message that was sent already, whatever the limit."""
+        self.count += 1
+        self.bytes += size
+
     async def enter_later(self, size: int, seconds: float | None) -> None:
         """Wait for capacity, at most ``seconds``. Raises TooManySendsError."""
         if self.fits(size):

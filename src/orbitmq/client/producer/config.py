@@ -60,6 +60,9 @@ class ProducerConfig:
     retry_another_broker_when_not_store_ok: bool = False
     retry_response_codes: Iterable[int] = RETRY_RESPONSE_CODES
     max_message_size: int = 4 << 20
+    sync_send_connections: int = 32
+    """Connections to each broker, at most, that blocking sends open for themselves: one for each thread that sends
+    at the same time. 0: they share that of everything else, as all sends of ``orbitmq.aio`` do."""
     auto_batch: bool = False
     """Collect single sends into batches."""
     batch_max_delay: float = 0.010
@@ -91,6 +94,7 @@ class ProducerConfig:
             ("compress_level", 0, 9),
             ("retry_times_when_send_failed", 0, 1000),
             ("retry_times_when_send_async_failed", 0, 1000),
+            ("sync_send_connections", 0, 1024),
             ("batch_max_delay", 0.001, 30.0),
             ("batch_max_bytes", 1, 2 << 20),
             ("total_batch_max_bytes", 1, 1 << 40),
@@ -134,6 +138,7 @@ class ProducerOptions(ClientOptions, total=False):
     retry_another_broker_when_not_store_ok: bool
     retry_response_codes: Iterable[int]
     max_message_size: int
+    sync_send_connections: int
     auto_batch: bool
     batch_max_delay: float
     batch_max_bytes: int

@@ -37,7 +37,7 @@ from orbitmq.client.producer.message_encoder import MessageEncoder
 from orbitmq.client.producer.recall import recall
 from orbitmq.client.producer.request import RequestSender
 from orbitmq.client.producer.request_reply import check_request, create_reply
-from orbitmq.client.producer.send import Sender
+from orbitmq.client.producer.send import DirectParts, Sender
 from orbitmq.client.query.find import MAX_FOUND, find
 from orbitmq.client.validation import check_message
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from orbitmq.client.message import Message, Receipt, ReceivedMessage
     from orbitmq.client.producer.hooks import SendHook
     from orbitmq.client.producer.queue_selector import Selector
+    from orbitmq.client.producer.send import BegunSend
     from orbitmq.client.trace.hooks import SendTracing
     from orbitmq.protocol.bodies import MessageQueue
 
@@ -272,6 +273,39 @@ class Producer:
             outgoing = await encoder.encode_in_thread(message) if slow else encoder.encode(message)
             fixed = publish_info.fixed(message, queue, selector, arg)
             return await sender.send(outgoing, publish_info, fixed, began, deadline)
+        finally:
+            in_flight.leave(size)
+
+    @property
+    def direct_parts(self) -> DirectParts | None:
+        """What a blocking producer needs to send in the calling thread; None if sends have to go through the loop.
+
+        So it is where middleware wraps them, where they wait for each other, where the latency of brokers is
+        recorded, and with TLS.
+        """
+        config = self.client_config
+        if self._is_wrapped or self._accumulator is not None or self._sender.faults is not None:
+            return None
+        if config.tls is not None or not self.config.sync_send_connections:
+            return None
+        return DirectParts(self._sender, self._encoder, self._instance, config.serializer)
+
+    async def resume(self, begun: BegunSend) -> Receipt:
+        """Go on with a send that the calling thread of a blocking producer has begun."""
+        self._check_running()
+        sender, in_flight = self._sender, self._in_flight
+        now = sender.time()
+        size = len(begun.outgoing.body)
+        if begun.outcome is None:
+            await in_flight.enter_later(size, begun.seconds_left)
+        else:
+            in_flight.enter_anyway(size)
+        try:
+            return await sender.send(
+                *(begun.outgoing, begun.publish_info, begun.fixed),
+                *(now - begun.seconds_used, now + begun.seconds_left),
+                (begun.target, begun.outcome),
+            )
         finally:
             in_flight.leave(size)
 

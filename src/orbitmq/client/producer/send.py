@@ -7,8 +7,9 @@ if the caller chose the queue.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from orbitmq.client import namespace as namespaces
 from orbitmq.client.errors import BrokerError, OrbitMQError, SendError, SendTimeoutError, TooManySendsError
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
     from orbitmq.client.producer.latency_fault import LatencyFaults
     from orbitmq.client.producer.message_encoder import EncodedMessage, MessageEncoder
     from orbitmq.client.producer.topic_publish_info import Target
+    from orbitmq.client.serialization.serializer import Serializer
     from orbitmq.remoting import Connection
+
+    Outcome: TypeAlias = Receipt | Exception | None
+    """Result of an attempt; None if there was none."""
 
 log = logging.getLogger("orbitmq.client")
 
@@ -40,6 +45,30 @@ ELECTION_SECONDS = 0.3
 
 LOOK_SECONDS = 0.05
 """Between two look-ups of the route in it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BegunSend:
+    """A send that a thread hands to the loop: after a failed attempt, or without a connection of its own."""
+
+    outgoing: EncodedMessage
+    publish_info: TopicPublishInfo
+    fixed: Target | None
+    target: Target
+    """Queue of the first attempt."""
+    outcome: Outcome
+    seconds_used: float
+    seconds_left: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DirectParts:
+    """The parts of a producer that threads other than its loop's use, only by methods that are made for it."""
+
+    sender: Sender
+    encoder: MessageEncoder
+    instance: ClientInstance
+    serializer: Serializer
 
 
 class Sender:
@@ -93,6 +122,13 @@ class Sender:
         if route is None or not route.publish_queues:
             return None
         return self._publish(publish_info.topic, publish_info.wire_topic)
+
+    def known(self, topic: str) -> TopicPublishInfo | None:
+        """``ready`` for other threads, which must not build publish info: None if the route has changed."""
+        publish_info = self._publish_infos.get(topic)
+        if publish_info is None or self._routes.get(publish_info.wire_topic) is not publish_info.route:
+            return None
+        return publish_info
 
     async def find(self, topic: str, deadline: float) -> TopicPublishInfo:
         """Look up the route of a topic. Raises NoRouteError, NoNameServerError, SendTimeoutError."""
@@ -179,25 +215,31 @@ class Sender:
         fixed: Target | None,
         began: float,
         deadline: float,
+        first: tuple[Target | None, Outcome] = (None, None),
     ) -> Receipt:
-        """Send by the rules of synchronous sends. Raises BrokerError, SendError and its subclasses."""
-        attempts = 1 if fixed is not None else 1 + self.config.retry_times_when_send_failed
-        per_attempt = self.config.send_msg_max_timeout_per_request
+        """Send by the rules of synchronous sends. Raises BrokerError, SendError and its subclasses.
+
+        ``first`` is the queue of the first attempt, if it is chosen already, and the outcome, if it was made.
+        """
+        attempts = self.attempts(fixed)
         brokers: list[str] = []
         stored: Receipt | None = None
         cause: Exception | None = None
         for attempts_left in range(attempts - 1, -1, -1):
-            target = fixed or publish_info.choose(brokers[-1] if brokers else None, self.faults)
+            chosen, outcome = first
+            first = None, None
+            target = chosen or fixed or publish_info.choose(brokers[-1] if brokers else None, self.faults)
             now = self.time()
-            seconds = deadline - now
-            if seconds <= 0:
+            seconds = self.attempt_seconds(deadline - now, attempts_left)
+            if seconds <= 0 and outcome is None:
                 cause = cause if isinstance(cause, CallTimeoutError) else CallTimeoutError("timeout")
                 break
-            if per_attempt is not None and attempts_left:
-                seconds = min(seconds, per_attempt)
             brokers.append(target.broker_name)
             try:
-                receipt = await self._attempt(outgoing, publish_info, target, seconds)
+                if outcome is None:
+                    receipt = await self._attempt(outgoing, publish_info, target, seconds)
+                else:
+                    receipt = self._attempted(target, outcome)
             except BrokerError as error:
                 self._failed(target, now, is_reachable=False)
                 if error.code not in self._retried_codes:
@@ -226,6 +268,23 @@ class Sender:
             return stored
         assert cause is not None
         raise send_failure(publish_info.topic, brokers, self.time() - began, cause) from cause
+
+    def attempts(self, fixed: Target | None) -> int:
+        """The most attempts at a message: only one if the caller chose the queue."""
+        return 1 if fixed is not None else 1 + self.config.retry_times_when_send_failed
+
+    def attempt_seconds(self, seconds: float, attempts_left: int) -> float:
+        """Time for an attempt, of what is left for all. ``attempts_left`` follow it."""
+        per_attempt = self.config.send_msg_max_timeout_per_request
+        return min(seconds, per_attempt) if per_attempt is not None and attempts_left else seconds
+
+    def _attempted(self, target: Target, outcome: Receipt | Exception) -> Receipt:
+        """The outcome of an attempt that another thread made."""
+        if isinstance(outcome, Exception):
+            if isinstance(outcome, CallTimeoutError) and target.link.connection is not None:
+                self.doubt(target.link.connection)
+            raise outcome
+        return outcome
 
     def _failed(self, target: Target, began: float, *, is_reachable: bool) -> None:
         if self.faults is not None:

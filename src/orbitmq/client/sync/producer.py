@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+import asyncio
+import os
+from typing import TYPE_CHECKING, Self, Unpack
 
 from orbitmq.client.producer.producer import DEFAULT_GROUP
 from orbitmq.client.producer.producer import Producer as AsyncProducer
+from orbitmq.client.producer.send import BegunSend
 from orbitmq.client.query.find import MAX_FOUND
 from orbitmq.client.sync.bridge import SyncMember
+from orbitmq.client.sync.direct_send import DirectSender
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from orbitmq.client.producer.config import ProducerOptions
     from orbitmq.client.producer.hooks import SendHook
     from orbitmq.client.producer.queue_selector import Selector
+    from orbitmq.client.sync.bridge import SyncLoop
     from orbitmq.protocol.bodies import MessageQueue
 
 
@@ -43,6 +48,28 @@ class Producer(SyncMember[AsyncProducer]):
         """Connects at ``start``. Raises InvalidMessageError for invalid options."""
         super().__init__(AsyncProducer(name_servers, group=group, hooks=hooks, **options))
 
+    _direct: DirectSender | None = None
+    """Sends in the calling thread, where nothing on the loop has to see them."""
+
+    def start(self) -> Self:
+        """Connect. Raises OrbitMQError; the client can be started again then."""
+        super().start()
+        self._direct = self._call_on_loop(self._direct_sender)
+        return self
+
+    def _direct_sender(self) -> DirectSender | None:
+        parts = self._client.direct_parts if os.name == "posix" else None
+        return None if parts is None else DirectSender(parts, asyncio.get_running_loop())
+
+    def close(self) -> None:
+        """Wait for work in flight, then leave. Does nothing if it was never started."""
+        direct, self._direct = self._direct, None
+        try:
+            if direct is not None and not self._running().is_current_thread:
+                direct.close()
+        finally:
+            super().close()
+
     @property
     def group(self) -> str:
         """The group with its namespace, as on brokers."""
@@ -57,10 +84,38 @@ class Producer(SyncMember[AsyncProducer]):
         selector: Selector | None = None,
         arg: object = None,
     ) -> Receipt:
-        """Send a message and wait until a broker has stored it. See ``orbitmq.aio.Producer.send``."""
-        return self._running().do(
-            self._client.send(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
-        )
+        """Send a message and wait until a broker has stored it. See ``orbitmq.aio.Producer.send``.
+
+        A ``selector`` is called in this thread.
+        """
+        loop, direct = self._running(), self._direct
+        if direct is None or loop.is_current_thread:
+            return self._send_on_loop(loop, message, timeout, queue, selector, arg)
+        number = direct.enter()
+        if number is None:
+            oneways = direct.oneways
+            receipt = self._send_on_loop(loop, message, timeout, queue, selector, arg)
+            direct.followed(oneways)
+            return receipt
+        try:
+            sent = direct.send(message, timeout, queue, selector, arg)
+            if sent is None:
+                return self._send_on_loop(loop, message, timeout, queue, selector, arg)
+            # Not ``loop``: a signal handler may have closed this producer.
+            return self._running().do(self._client.resume(sent)) if isinstance(sent, BegunSend) else sent
+        finally:
+            direct.leave(number)
+
+    def _send_on_loop(
+        self,
+        loop: SyncLoop,
+        message: Message,
+        timeout: float | None,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        arg: object,
+    ) -> Receipt:
+        return loop.do(self._client.send(message, timeout=timeout, queue=queue, selector=selector, arg=arg))
 
     def send_async(
         self,
@@ -79,6 +134,8 @@ class Producer(SyncMember[AsyncProducer]):
         future = self._running().submit(
             self._client.send(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
         )
+        if self._direct is not None:
+            self._direct.follow(future)
         if callback is not None:
             future.add_done_callback(lambda done: _call_back(callback, done))
         return future
@@ -92,6 +149,8 @@ class Producer(SyncMember[AsyncProducer]):
         arg: object = None,
     ) -> None:
         """Send a message without a response."""
+        if self._direct is not None:
+            self._direct.oneways += 1
         self._running().do(self._client.send_oneway(message, queue=queue, selector=selector, arg=arg))
 
     def send_batch(
@@ -124,9 +183,12 @@ class Producer(SyncMember[AsyncProducer]):
         arg: object = None,
     ) -> concurrent.futures.Future[ReceivedMessage]:
         """Send a request without waiting. The future gets the reply or the error."""
-        return self._running().submit(
+        future = self._running().submit(
             self._client.request(message, timeout=timeout, queue=queue, selector=selector, arg=arg)
         )
+        if self._direct is not None:
+            self._direct.follow(future)
+        return future
 
     def reply_to(
         self,
