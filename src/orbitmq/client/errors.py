@@ -33,15 +33,16 @@ class NoNameServerError(OrbitMQError):
 
 
 class NoRouteError(OrbitMQError):
-    """No broker serves a topic."""
+    """No broker serves a topic. ``exists``: the topic is there, or was a moment ago, but has no master now."""
 
-    def __init__(self, topic: str, why: str = "") -> None:
+    def __init__(self, topic: str, why: str = "", *, exists: bool = False) -> None:
         reason = f": {why}" if why else ""
+        advice = "; create it, or let the brokers do it (autoCreateTopicEnable)"
         super().__init__(
-            f"no broker serves the topic {topic!r}{reason}; create it, or let the brokers do it "
-            "(autoCreateTopicEnable)"
+            f"no broker serves the topic {topic!r}{' now' if exists else ''}{reason}{advice * (not exists)}"
         )
         self.topic = topic
+        self.exists = exists
 
 
 _ADVICE = {

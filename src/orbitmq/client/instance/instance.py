@@ -185,7 +185,12 @@ class ClientInstance:
         self.check_usable()
         route = await self._shared(topic, self._look_up, topic)
         if route is None:
-            raise NoRouteError(topic)
+            known = self.routes.get(topic)
+            if known is None or known.is_model:
+                raise NoRouteError(topic)
+            brokers = ", ".join(sorted(known.addresses))
+            why = f"its brokers ({brokers}) are not registered any more, or the topic was deleted"
+            raise NoRouteError(topic, why, exists=True)
         return route
 
     async def _shared(
@@ -215,11 +220,22 @@ class ClientInstance:
         route = self.routes.get(topic)
         if route is not None and route.publish_queues:
             return route
-        with contextlib.suppress(NoRouteError):
+        try:
             route = await self.refresh(topic)
             if route.publish_queues:
                 return route
-        made = await self._shared((topic, default_topic), self._look_up_model, topic, default_topic, default_queues)
+            missing = NoRouteError(topic, route.why_not_writable, exists=True)
+        except NoRouteError as error:
+            missing = error
+        try:
+            made = await self._shared(
+                (topic, default_topic), self._look_up_model, topic, default_topic, default_queues
+            )
+        except NoRouteError:
+            if missing.exists:
+                # Brokers that are gone for a moment lack the default topic as well: that is not the reason.
+                raise missing from None
+            raise
         assert made is not None
         return made
 

@@ -49,6 +49,15 @@ class Route:
         ]
         return cls(topic, data, publish, subscribe, addresses, bool(ordered), max_queues is not None)
 
+    @property
+    def why_not_writable(self) -> str:
+        """The reason why there are no ``publish_queues``."""
+        brokers = sorted({queues.broker_name for queues in self.data.queue_datas if queues.perm & PERM_WRITE})
+        missing = [broker_name for broker_name in brokers if MASTER not in self.addresses.get(broker_name, {})]
+        if not missing:
+            return "its queues do not take messages"
+        return f"there is no master of {', '.join(missing)}, which may be elected or restarted in a moment"
+
     def address(self, broker_name: str, broker_id: int = MASTER, *, only_this: bool = True) -> str | None:
         """Address of a broker. Falls back from a missing slave to the next, without ``only_this`` to any."""
         replicas = self.addresses.get(broker_name, {})

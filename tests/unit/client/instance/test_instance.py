@@ -19,8 +19,10 @@ from orbitmq.client.errors import (
     NotRunningError,
 )
 from orbitmq.client.instance.instance import ClientInstance, _instances
+from orbitmq.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command.command import Command
+from orbitmq.protocol.message.flags import PERM_READ_WRITE
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 from orbitmq.remoting import RemotingError
 from orbitmq.testing.local_cluster import LocalCluster
@@ -299,6 +301,21 @@ async def test_a_topic_that_does_not_exist_yet_is_modelled_on_another() -> None:
         with pytest.raises(NoRouteError):
             # There is nothing to read before somebody has written.
             await instance.route("new")
+
+
+async def test_a_topic_whose_master_is_missing_is_not_called_unknown() -> None:
+    queues = QueueData("broker-a", 2, 2, PERM_READ_WRITE)
+    slave = BrokerData("cluster", "broker-a", {1: f"{HOST}:1"})
+    names = CountingNames(ResponseCode.SUCCESS, TopicRouteData(queue_datas=[queues], broker_datas=[slave]).encode())
+    async with counting(names) as instance:
+        with pytest.raises(NoRouteError, match="'t' now: there is no master of broker-a, which may be") as missing:
+            await instance.route_to_publish("t", "", 4)
+        names.code = ResponseCode.TOPIC_NOT_EXIST
+        with pytest.raises(NoRouteError, match=r"'t' now: its brokers \(broker-a\) are not registered") as gone:
+            await instance.route_to_publish("t", "", 4)
+        with pytest.raises(NoRouteError, match="'other'; create it") as unknown:
+            await instance.route_to_publish("other", "", 4)
+        assert (missing.value.exists, gone.value.exists, unknown.value.exists) == (True, True, False)
 
 
 async def test_routes_are_kept_fresh_and_consumers_hear_of_changes() -> None:
