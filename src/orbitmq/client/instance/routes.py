@@ -56,7 +56,7 @@ class Route:
         missing = [broker_name for broker_name in brokers if MASTER not in self.addresses.get(broker_name, {})]
         if not missing:
             return "its queues do not take messages"
-        return f"there is no master of {', '.join(missing)}, which may be elected or restarted in a moment"
+        return f"the master of {', '.join(missing)} is missing; it may be elected or restarted in a moment"
 
     def address(self, broker_name: str, broker_id: int = MASTER, *, only_this: bool = True) -> str | None:
         """Address of a broker. Falls back from a missing slave to the next, without ``only_this`` to any."""

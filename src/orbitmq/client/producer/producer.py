@@ -278,7 +278,7 @@ class Producer:
 
     @property
     def direct_parts(self) -> DirectParts | None:
-        """What a blocking producer needs to send in the calling thread; None if sends have to go through the loop.
+        """The parts with which a blocking producer sends in the calling thread; None if the loop has to send.
 
         So it is where middleware wraps them, where they wait for each other, where the latency of brokers is
         recorded, and with TLS.

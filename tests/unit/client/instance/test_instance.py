@@ -308,7 +308,7 @@ async def test_a_topic_whose_master_is_missing_is_not_called_unknown() -> None:
     slave = BrokerData("cluster", "broker-a", {1: f"{HOST}:1"})
     names = CountingNames(ResponseCode.SUCCESS, TopicRouteData(queue_datas=[queues], broker_datas=[slave]).encode())
     async with counting(names) as instance:
-        with pytest.raises(NoRouteError, match="'t' now: there is no master of broker-a, which may be") as missing:
+        with pytest.raises(NoRouteError, match="'t' now: the master of broker-a is missing; it may be") as missing:
             await instance.route_to_publish("t", "", 4)
         names.code = ResponseCode.TOPIC_NOT_EXIST
         with pytest.raises(NoRouteError, match=r"'t' now: its brokers \(broker-a\) are not registered") as gone:

@@ -159,7 +159,7 @@ def test_another_broker_is_tried_if_that_is_wanted_when_a_message_is_not_safe_ye
         assert producer.send(Message(TOPIC, b"x")).queue_offset == 3
 
 
-def test_a_broker_that_does_not_answer_is_a_timeout_and_its_late_answer_is_no_other_ones(place: Place) -> None:
+def test_the_late_answer_to_a_send_that_timed_out_does_not_go_to_another_send(place: Place) -> None:
     with sending(place) as producer:
         place.broker.holds = True
         with pytest.raises(SendTimeoutError):
