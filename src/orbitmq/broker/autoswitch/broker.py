@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orbitmq.auth.access import AccessControl
+    from orbitmq.broker.autoswitch.controllers import CallObserver
     from orbitmq.broker.config.loader import BrokerSettings
     from orbitmq.broker.metrics.service import MetricsService
     from orbitmq.platform.disk import Disk
@@ -119,6 +120,8 @@ class ControlledBroker:
         """The term that the broker was opened for."""
         self._wanted = Term(0)
         """The newest term of the controller."""
+        self.observer: CallObserver | None = None
+        """Sees the requests to the controllers and their answers; to be set before the start."""
         self.broker: Broker | None = None
         self._closing: asyncio.Task[None] | None = None
         """The end of the previous one."""
@@ -133,6 +136,7 @@ class ControlledBroker:
         self.controllers = ControllerClient(
             self._config, self.clock, self._config.client_tls, self.broker.access.signer
         )
+        self.controllers.observer = self.observer
         self._keeper = SyncSetKeeper(self._config, self.controllers, self._current_master, self._wake_up)
         log.info("controller: isolated until the controllers %s name a master", self._config.controller_addr)
         jobs: tuple[Coroutine[Any, Any, None], ...] = (

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from orbitmq.broker.autoswitch.term import Term
 from orbitmq.protocol.bodies import Body
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from orbitmq.store import Clock
 
 BodyT = TypeVar("BodyT", bound=Body)
+
+CallObserver: TypeAlias = "Callable[[Command], Callable[[Command], None] | None]"
+"""Called with each request; what it returns is called with the answer, if one comes."""
 
 log = logging.getLogger("orbitmq.broker")
 
@@ -70,6 +73,8 @@ class ControllerClient:
         self._resolved: tuple[str, ...] = ()
         self.silent: set[str] = set()
         """Controllers whose last request got no answer in time; they get no heartbeats before they answer one."""
+        self.observer: CallObserver | None = None
+        """Sees the requests and their answers, for a history of a simulated run."""
 
     async def close(self) -> None:
         await self._client.close()
@@ -129,11 +134,14 @@ class ControllerClient:
             fields = {**fields, "invokeTime": self._clock.now_ms()}
         command = Command(code, ext_fields=encode_fields(fields, table), body=body)
         leader = self.leader
+        returned = None if self.observer is None else self.observer(command)
         try:
             answer = await self._call(leader, command)
         except RemotingError as error:
             self.leader = ""
             raise ControllerError(f"controller {leader}: {error}") from error
+        if returned is not None:
+            returned(answer)
         if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
             self.leader = ""
             raise ControllerError(f"controller {leader} does not lead any more", answer.code)

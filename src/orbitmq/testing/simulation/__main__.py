@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbitmq.testing.simulation.faults.injection import from_json, to_json
@@ -39,14 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--log", action="store_true", help="print the log of the run, with virtual times")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for fewer faults after a failure")
+    parser.add_argument(
+        "--calls", type=Path, metavar="FILE", help="write the requests to the controller, as JSON lines; one seed"
+    )
     given = parser.parse_args(arguments)
     faults = None if given.faults is None else from_json(given.faults)
     first = 1 if given.seed is None else given.seed
     is_single = given.seed is not None and "--seeds" not in (arguments or sys.argv)
     seeds = range(first, first + (1 if is_single or faults is not None else given.seeds))
     good, totals = True, Totals()
+    if given.calls is not None and len(seeds) > 1:
+        parser.error("--calls writes those of one run: give --seed too")
     if given.log or given.workers <= 1 or len(seeds) == 1:
-        reports = (run(seed, faults, log_to=print if given.log else None) for seed in seeds)
+        reports = (run(seed, faults, log_to=print if given.log else None, calls_to=given.calls) for seed in seeds)
         for report in reports:
             good &= _tell(report, shrinks=not given.no_shrink)
             totals.add(report)

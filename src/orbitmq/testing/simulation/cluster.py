@@ -12,7 +12,7 @@ from orbitmq.protocol.command.command import Command
 from orbitmq.remoting import RemotingClient, RemotingError
 from orbitmq.testing.simulation.event_loop import SimulatedLoop
 from orbitmq.testing.simulation.faults.kinds import BROKER_KINDS
-from orbitmq.testing.simulation.history import History, Kind
+from orbitmq.testing.simulation.histories.messages import History, Kind
 from orbitmq.testing.simulation.machines import BrokerMachine, NameServerMachine
 from orbitmq.testing.simulation.network import Network
 from orbitmq.testing.simulation.workload import QUEUES, PopMember, PushMember, Sender, World

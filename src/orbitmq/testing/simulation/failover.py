@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from orbitmq.protocol.message.message_id import decode_offset_id
 from orbitmq.testing.simulation.cluster import SimulatedCluster
 from orbitmq.testing.simulation.faults.kinds import BROKER_KINDS, FAILOVER_KINDS
-from orbitmq.testing.simulation.history import Kind, Outcome
+from orbitmq.testing.simulation.histories.controller import ControllerHistory
+from orbitmq.testing.simulation.histories.messages import Kind, Outcome
 from orbitmq.testing.simulation.machines import ControllerMachine, ReplicaMachine
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class FailoverCluster(SimulatedCluster):
 
     controller: ControllerMachine
     replicas: list[ReplicaMachine]
+    calls: ControllerHistory
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -91,6 +93,9 @@ class FailoverCluster(SimulatedCluster):
             ReplicaMachine(self.loop, f"replica-{number}", f"10.0.1.{number + 1}", self._rng(), own)
             for number in range(REPLICAS)
         ]
+        self.calls = ControllerHistory(self.loop.time)
+        for replica in self.replicas:
+            replica.calls = self.calls
 
     # Roles
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from orbitmq.store.tools.detect_layout import Layout
 from orbitmq.store.tools.verify import verify
 from orbitmq.testing.cluster_views import stored_messages
-from orbitmq.testing.simulation.history import Kind, name_in
+from orbitmq.testing.simulation.histories.messages import Kind, name_in
 from orbitmq.testing.simulation.workload import POP_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from orbitmq.testing.simulation.cluster import SimulatedCluster
-    from orbitmq.testing.simulation.history import History
+    from orbitmq.testing.simulation.histories.messages import History
     from orbitmq.testing.simulation.machines import BrokerMachine
 
 MAX_LISTED = 5

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from orbitmq.broker.config.loader import BrokerSettings
     from orbitmq.testing.simulation.event_loop import SimulatedLoop
+    from orbitmq.testing.simulation.histories.controller import ControllerHistory
 
 EPOCH_MS = 1_700_000_000_000
 """When every simulation begins."""
@@ -297,6 +298,8 @@ class ReplicaMachine(BrokerMachine):
     """A broker whose role a controller decides. Its lease runs while its process is paused."""
 
     replica: ControlledBroker
+    calls: ControllerHistory | None = None
+    """Records the requests to the controller."""
 
     @property
     def is_open(self) -> bool:
@@ -331,6 +334,8 @@ class ReplicaMachine(BrokerMachine):
             random_source=random.Random(self._random.getrandbits(32)),
             lease_clock=self._loop.time,
         )
+        if self.calls is not None:
+            self.replica.observer = self.calls.observer(self.name)
         await self.replica.start()
 
     async def _stop(self) -> None:

@@ -14,11 +14,12 @@ from unittest import mock
 
 from orbitmq.client.instance.instance import forget_closed_loops
 from orbitmq.testing.simulation import invariants
-from orbitmq.testing.simulation.failover import cluster_of
+from orbitmq.testing.simulation.failover import SHARE, FailoverCluster, cluster_of
 from orbitmq.testing.simulation.faults.injection import inject, random_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from pathlib import Path
 
     from orbitmq.testing.simulation.cluster import SimulatedCluster
     from orbitmq.testing.simulation.faults.kinds import Fault
@@ -67,16 +68,22 @@ def run(
     seconds: float = FAULT_SECONDS,
     patience: float = CONVERGENCE_SECONDS,
     log_to: Callable[[str], None] | None = None,
+    calls_to: Path | None = None,
 ) -> Report:
     """One run. ``faults`` replace those of the seed, and the applications send for ``seconds``. Afterwards
-    everything is consumed within ``patience``. ``log_to`` gets the log with virtual times."""
+    everything is consumed within ``patience``. ``log_to`` gets the log with virtual times, ``calls_to`` the
+    requests to the controller. Raises ValueError if there is none."""
     begun = time.perf_counter()
     cluster = cluster_of(seed)
+    if calls_to is not None and not isinstance(cluster, FailoverCluster):
+        raise ValueError(f"seed {seed} has no controller: every third one has, such as {SHARE}")
     rng = random.Random(cluster.random.getrandbits(64))
     chosen = random_faults(rng, seconds, cluster.fault_kinds) if faults is None else list(faults)
     loop = cluster.loop
     loop.set_exception_handler(lambda _, context: _report_exception(cluster, context))
     play(cluster, _play(cluster, chosen, seconds, patience), log_to)
+    if calls_to is not None and isinstance(cluster, FailoverCluster):
+        cluster.calls.write(calls_to)
     history = cluster.history
     return Report(
         seed,

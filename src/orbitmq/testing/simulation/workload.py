@@ -17,7 +17,7 @@ from orbitmq.client.message import Message, SendStatus
 from orbitmq.client.transaction.transaction import TransactionState
 from orbitmq.remoting import RemotingError
 from orbitmq.testing.simulation.event_loop import Process, running_as
-from orbitmq.testing.simulation.history import PADDING, Kind, Outcome, body_of, name_in
+from orbitmq.testing.simulation.histories.messages import PADDING, Kind, Outcome, body_of, name_in
 from orbitmq.testing.simulation.machines import SkewedClock
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from orbitmq.client.message import Receipt, ReceivedMessage
     from orbitmq.testing.simulation.event_loop import SimulatedLoop
-    from orbitmq.testing.simulation.history import History, Sent
+    from orbitmq.testing.simulation.histories.messages import History, Sent
 
 log = logging.getLogger("orbitmq.simulation")
 

@@ -1,0 +1,1 @@
+"""Records of a simulated run, for the checks at its end."""
