@@ -23,13 +23,18 @@ FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE, OFFSET_ILLEGAL = range(4)
 @functools.cache
 def available() -> str | None:
     """None if the Go client can be run here, otherwise the reason in one sentence."""
+    return why_not_built(_MODULE, "the Go client")
+
+
+def why_not_built(module: Path, name: str) -> str | None:
+    """None if a Go module could be built, otherwise the reason in one sentence."""
     if shutil.which("go") is None:
-        return "the Go client takes the Go toolchain (go), which is not on the PATH"
+        return f"{name} takes the Go toolchain (go), which is not on the PATH"
     try:
-        _program()
+        program(module)
     except PeerError as error:
-        said = [line for line in re.sub(r"https?://\S+", "", str(error)).splitlines() if line.strip()]
-        return f"the Go client could not be built: {(said or ['no reason was given'])[-1][:300]}"
+        lines = [line for line in re.sub(r"https?://\S+", "", str(error)).splitlines() if line.strip()]
+        return f"{name} could not be built: {(lines or ['no reason was given'])[-1][:300]}"
     return None
 
 
@@ -50,7 +55,7 @@ class GoClient(Agent):
     def __init__(self, *, home: Path, nameserver: str) -> None:
         super().__init__(
             "Go client",
-            [str(_program()), nameserver],
+            [str(program(_MODULE)), nameserver],
             home=home,
             environment={"ROCKETMQ_GO_LOG_LEVEL": "warn"},
         )
@@ -101,14 +106,15 @@ class GoClient(Agent):
 
 
 @functools.cache
-def _program() -> Path:
+def program(module: Path) -> Path:
+    """The program of a Go module, built once."""
     contents = hashlib.sha256()
-    for file in sorted(_MODULE.iterdir()):
+    for file in sorted(file for file in module.iterdir() if file.suffix in {".go", ".mod", ".sum"}):
         contents.update(file.read_bytes())
 
     def build(folder: Path) -> None:
-        command = ["env", f"--chdir={_MODULE}", "go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath"]
+        command = ["env", f"--chdir={module}", "go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath"]
         command += ["-o", str(folder / "peer"), "."]
         run(command, environment={"CGO_ENABLED": "0"}, seconds=_BUILD_SECONDS)
 
-    return filled(f"go-{contents.hexdigest()[:12]}", build) / "peer"
+    return filled(f"{module.name}-{contents.hexdigest()[:12]}", build) / "peer"
