@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orbitmq.broker.metrics import names
+from orbitmq.broker.metrics.clients import GroupLag, LagCollector
 from orbitmq.metrics.instrument import Instrument
-from orbitmq.testing import LocalCluster
+from orbitmq.protocol.bodies import TopicConfig
+from orbitmq.store.consumequeue.consume_queue import ConsumeQueue
+from orbitmq.testing import LocalCluster, ManualClock
 from peers.ports import free_port
 from support.metrics import traffic
 from support.metrics.endpoint_text import Series, fetch, label_names, series_of, values
 from support.metrics.traffic import Traffic
+from support.remoting_harness import eventually
+from support.store.stores import T0, send
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
+
+    from orbitmq.store import MessageStore
 
 APACHE = Path(__file__).parents[2] / "data" / "metrics" / "apache-5.5.0-endpoint.txt"
 """The page of Apache's broker 5.5.0 after the same traffic."""
@@ -141,3 +148,51 @@ async def test_scraping_many_queues_does_not_hold_the_loop() -> None:
         counting.cancel()
         assert len(snapshot) > 50
         assert turns >= 5, "other work ran between the slices"
+
+
+async def test_the_lag_of_queues_is_kept_for_a_time_that_depends_on_their_number() -> None:
+    async with LocalCluster() as cluster:
+        broker = cluster.broker()
+        broker.topics.update(TopicConfig("kept", 4, 4))
+        for queue_id in (3, 1, 0, 2):
+            send(broker.store, topic="kept", queue_id=queue_id)
+            send(broker.store, topic="kept", queue_id=queue_id)
+            broker.offsets.commit("g", "kept", queue_id, 1)
+        await eventually(lambda: broker.store.queues.sum_of_ends("kept", range(5)) == 8)
+        assert broker.store.queues.sum_of_ends("unknown", range(5)) == 0
+        clock = ManualClock(T0)
+        lags = LagCollector(broker.store, broker.metadata, broker.clients, broker.pop.pop_offsets, clock)
+        first = returned(lags.of("g", "kept", 4))
+        assert (first.lag, first.ready, first.end) == (4, 4, 8)
+        times = [broker.store.reader.store_timestamp(offset) for offset in second_messages(broker.store)]
+        assert first.oldest_unconfirmed == first.oldest_unread == min(time for time in times if time) > 0
+        broker.offsets.commit("g", "kept", 0, 2)
+        lags.begin()
+        assert returned(lags.of("g", "kept", 4)) is first
+        clock.advance(1)
+        lags.begin()
+        assert returned(lags.of("g", "kept", 4)).lag == 3
+
+
+def returned(lag: Generator[None, None, GroupLag]) -> GroupLag:
+    """What a generator returns when it has done its work."""
+    found: list[GroupLag] = []
+
+    def run() -> Iterator[None]:
+        found.append((yield from lag))
+
+    for _ in run():
+        pass
+    return found[0]
+
+
+def second_messages(store: MessageStore) -> list[int]:
+    """The physical offset of the second message of each queue."""
+    found = []
+    for queue_id in range(4):
+        queue = store.queues.find("kept", queue_id)
+        assert isinstance(queue, ConsumeQueue)
+        unit = queue.unit(1)
+        assert unit is not None
+        found.append(unit[0])
+    return found

@@ -136,6 +136,7 @@ class MetricsService:
         config, sources, labels = self._config, self._sources, self._labels
         runtime, services = sources.runtime, sources.services
         stats, store, clock = runtime.stats, runtime.store, runtime.clock
+        self._lags.begin()
         if config.enable_stats_metrics:
             yield from collect_broker(config, sources.metadata, labels)
         if config.enable_request_metrics:

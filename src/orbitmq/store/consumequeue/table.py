@@ -157,6 +157,17 @@ class QueueTable:
             queue = self.get(name, queue_id)
         return queue
 
+    def sum_of_ends(self, name: str, queue_ids: range) -> int:
+        """The sum of the queue offsets after the newest messages of queues; those that do not exist have none."""
+        total = 0
+        topic = self.topics.get(name)
+        find = functools.partial(self.find, name) if topic is None or topic.on_disk else topic.queues.get
+        for queue_id in queue_ids:
+            queue = find(queue_id)
+            if queue is not None:
+                total += max(queue.max_offset, 0)
+        return total
+
     def names(self) -> list[str]:
         """Every topic that has a queue."""
         return sorted(self.topics.keys() | self._unlisted.keys())
