@@ -84,11 +84,11 @@ def test_subscriptions_that_are_too_long_count() -> None:
 async def test_heartbeats_with_too_many_groups_or_topics_count() -> None:
     limits = ClientLimits(groups_of_connection=1, subscriptions_of_group=1)
     async with client_broker(limits=limits) as broker, broker.client() as client:
-        for said in (
+        for beat in (
             heartbeat("c", consumer("A"), consumer("B")),
             heartbeat("c", consumer(GROUP, *map(subscription, "ab"))),
         ):
-            assert (await client.asks(RequestCode.HEART_BEAT, said.encode())).code == 1
+            assert (await client.asks(RequestCode.HEART_BEAT, beat.encode())).code == 1
 
 
 @counts(Limit.MEMORY)
