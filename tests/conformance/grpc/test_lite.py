@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LIGHT_QUEUES = {"enableLmq": "true", "enableMultiDispatch": "true"}
 PARENT = "sessions"
+PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def send(client: GrpcClient, lite: str, *bodies: str) -> None:
 
 
 def collect(client: GrpcClient, name: str, count: int) -> list[Delivered]:
-    found = client.taken(name, count)
+    found = client.taken(name, count, PATIENCE)
     assert len(found) == count, found
     return found
 

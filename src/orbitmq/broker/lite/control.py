@@ -136,6 +136,8 @@ class LiteControl:
             queues = [queue for queue in queues if not self._is_of_another(queue, found)]
         self._check_new(found, queues)
         self._subscriptions.add(found, queues)
+        # Clients repeat this: a queue that a pop could not read then gets another chance.
+        self._pops.mark_all(found)
 
     def _is_of_another(self, queue: str, found: LiteSubscription) -> bool:
         return any(other is not found for other in self._subscriptions.of_queue(queue, found.group))

@@ -272,3 +272,14 @@ async def test_an_exclusive_lite_topic_is_not_taken_back_by_a_repetition() -> No
         await ends.chooses(action="COMPLETE_REMOVE", clientId="client@2")
         await ends.chooses("a", "b", action="COMPLETE_ADD")
         assert [one.client_id for one in found.of_queue(queue("a"))] == [CLIENT]
+
+
+async def test_a_repetition_looks_at_every_lite_topic_again() -> None:
+    async with lite() as ends:
+        await ends.chooses("a")
+        await ends.sends("a", "1")
+        found = ends.broker.pop.lite.subscriptions.find(CLIENT)
+        assert found is not None
+        found.ready.clear()
+        await ends.chooses("a", action="COMPLETE_ADD")
+        assert list(found.ready) == [queue("a")]
