@@ -7,7 +7,7 @@ BIN := .venv/bin
 FAST_RINGS := tests/unit tests/property
 SLOW_RINGS := tests/cluster tests/cli tests/faults tests/simulation
 RINGS := $(FAST_RINGS) $(SLOW_RINGS) tests/conformance tests/spark
-# Two processes. One of them runs the whole ring of real peers, the other one Spark meanwhile.
+# Two processes. One begins the ring of real peers, the other one Spark meanwhile; who ends first helps the other.
 WORKERS ?= 2
 PYTEST_ARGS ?=
 

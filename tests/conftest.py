@@ -1,5 +1,5 @@
 """Rules of all rings: time-outs, no client left open, flaky tests by name (``support.flaky``), and the distribution
-of files to test processes.
+of files to test processes (``support.distribution``).
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadScopeScheduling
 
 from orbitmq.client.instance.instance import _instances
 from orbitmq.client.sync.bridge import users_of_the_sync_loop
+from support.distribution import pytest_xdist_make_scheduler
 from support.flaky import pytest_addoption, pytest_sessionfinish, pytest_terminal_summary
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-WHOLE_RINGS = ("conformance",)
 ALARM_INTERVAL_SECONDS = 20
 
 # Tests assert behaviour and never times: on a busy machine any example may take seconds.
@@ -29,7 +28,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts jobs in the background. Programs that tests interrupt would ignore it too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-__all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary"]  # hooks of support.flaky
+# Hooks of support.flaky and support.distribution.
+__all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary", "pytest_xdist_make_scheduler"]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -53,16 +53,3 @@ def no_client_is_left_open() -> Iterator[None]:
     left_open = [instance.client_id for key, instance in _instances.items() if key not in before]
     assert not left_open, f"not closed: {', '.join(left_open)}"
     assert users_of_the_sync_loop() <= users_before, "a blocking client or admin client was not closed"
-
-
-class _ByRing(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """One process gets the whole ring of real peers, so that they start once; other rings are split by file."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.partition("::")[0]
-        ring = path.removeprefix("tests/").partition("/")[0]
-        return ring if ring in WHOLE_RINGS else path
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return _ByRing(config, log)
