@@ -8,11 +8,19 @@ shutdown matters: that takes a broker nine seconds.
 from __future__ import annotations
 
 import functools
+import struct
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from peers.frames import GET_BROKER_CLUSTER_INFO, GET_BROKER_CONFIG, GET_METADATA_INFO, ask
+from peers.frames import (
+    GET_BROKER_CLUSTER_INFO,
+    GET_BROKER_CONFIG,
+    GET_BROKER_RUNTIME_INFO,
+    GET_METADATA_INFO,
+    ask,
+)
 from peers.jdk import Jars, tool
 from peers.ports import free_port, is_listening
 from peers.process import PeerProcess, run
@@ -27,6 +35,8 @@ _JAVA_SOURCES = Path(__file__).with_name("java")
 _START_SECONDS = 60
 _STOP_SECONDS = 60
 _COMMAND_SECONDS = 60
+_CHECKPOINT_BYTES = 4096
+_NO_SAMPLE = "NoSuchElementException"
 
 _JVM_FLAGS = (
     "-Xms128m",
@@ -200,6 +210,8 @@ class ApacheBroker(_ApacheServer):
     """
 
     def __init__(self, store: Path, conf: Mapping[str, str], *, home: Path, nameserver: str) -> None:
+        if not store.exists():
+            _begin_timer_now(store)
         settings = {"brokerName": "broker-a", **_BROKER_DEFAULTS, **conf}
         settings["storePathRootDir"] = str(store)
         settings["storePathCommitLog"] = str(store / "commitlog")
@@ -207,7 +219,7 @@ class ApacheBroker(_ApacheServer):
         self.name = settings["brokerName"]
         super().__init__(
             "Apache broker",
-            "org.apache.rocketmq.broker.BrokerStartup",
+            "PromptBroker",
             ("-n", nameserver),
             settings,
             home=home,
@@ -221,13 +233,30 @@ class ApacheBroker(_ApacheServer):
         )
 
     def _answers(self) -> bool:
+        """In its first second a broker has no sample of its statistics, and fails requests for them."""
         try:
-            return ask(self.address, GET_BROKER_CONFIG).code == 0
+            return (
+                ask(self.address, GET_BROKER_CONFIG).code == 0
+                and _NO_SAMPLE not in ask(self.address, GET_BROKER_RUNTIME_INFO).remark
+            )
         except OSError:
             return False
 
     def _is_registered_at(self, nameserver: str) -> bool:
         return f'"{self.address}"'.encode() in ask(nameserver, GET_BROKER_CLUSTER_INFO).body
+
+
+def _begin_timer_now(store: Path) -> None:
+    """Write the timer's checkpoint into a new store: it has delivered everything until now.
+
+    Without one the broker steps through the seven days of its timer wheel, second by second, and a core is busy for
+    nine seconds.
+    """
+    checkpoint = store / "config" / "timercheck"
+    checkpoint.parent.mkdir(parents=True)
+    now_ms = time.time_ns() // 1_000_000
+    read_until, positions, version = now_ms - now_ms % 1000, (0, 0, 0), (0, now_ms, 0)
+    checkpoint.write_bytes(struct.pack(">7q", read_until, *positions, *version).ljust(_CHECKPOINT_BYTES, b"\0"))
 
 
 def free_broker_port() -> int:
