@@ -21,6 +21,7 @@ SEND_MESSAGE_V2 = 310
 GET_BROKER_RUNTIME_INFO = 28
 GET_MAX_OFFSET = 30
 UPDATE_CONSUMER_OFFSET = 15
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
 PROBED_TOPIC = "Bench-probed"
 
 _PATIENCE_SECONDS = 60
@@ -55,6 +56,13 @@ class Talk:
             self._socket.sendall(b"".join(requests))
             found += [int(self._answer()[0]["extFields"]["offset"]) for _ in requests]
         return found
+
+    def make_group(self, group: str) -> None:
+        """Create a consumer group."""
+        self._socket.sendall(
+            _frame(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps({"groupName": group}).encode())
+        )
+        self._answer()
 
     def commit(self, group: str, topic: str, queues: int, offset: int = 1) -> None:
         """Commit an offset of a group in each queue of a topic, some hundred requests at once."""

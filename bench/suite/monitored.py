@@ -38,7 +38,7 @@ _PER_TOPIC = 1000
 _GROUP = "Bench-monitored"
 _EVERY_SECONDS = 1.0
 _PATIENCE_SECONDS = 30
-_EXPECTED = b"rocketmq_consumer_lag_messages{"
+_EXPECTED = b'rocketmq_group_diff{group="Bench-monitored"'
 _PARTS = 4
 """Rounds are shorter and more, as in ``scale``: neighbours see the same speed of the machine."""
 
@@ -100,6 +100,7 @@ def _prepare(load: Sending, server: Server) -> None:
     dataclasses.replace(load, in_flight=8, batch=8).fill(server, 8 * load.queues * load.topics)
     names = [load.topic] if load.topics == 1 else [f"{load.topic}-{number:02}" for number in range(load.topics)]
     with Talk(server) as talk:
+        talk.make_group(_GROUP)
         for name in names:
             talk.commit(_GROUP, name, load.queues)
 
