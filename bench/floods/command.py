@@ -151,9 +151,9 @@ def _measured(
         raw_load.fill(_FILLED, server, _FILLED_MESSAGES)
         raw_load.send_for(RawLoad("send", _BODY, 8, 64), server, pace.seconds)
         for number in range(rounds):
-            for name, case in cases.items():
+            for place, (name, case) in enumerate(cases.items()):
                 alone = _latency(server, pace, ALONE, found)
-                with _flooded(server, case, root / f"{number}-{len(found)}-{len(times[name])}", pace):
+                with _flooded(server, case, root / f"round-{number}" / str(place), pace):
                     beside = _latency(server, pace, name, found)
                     memory = server.memory().anonymous
                 found.setdefault((name, MEMORY, "MiB"), []).append(memory)
