@@ -82,8 +82,8 @@ class AccessControl:
 
     @property
     def allows_native(self) -> bool:
-        """True if frames may be served before a guard has seen them."""
-        return self.table is None
+        """True if frames may be served before a guard has seen them: those of users once they are verified."""
+        return self.table is None or isinstance(self.table, UserTable)
 
     def load(self) -> None:
         """Read the users, and create those of the settings. Blocks. Raises StoreError, ConfigError."""

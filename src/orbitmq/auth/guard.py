@@ -1,8 +1,8 @@
 """Guard: checks every request before its handler sees it.
 
-With authentication on, all handlers are guarded, and nothing may serve frames in front of them: the native fast
-path reads no signatures. With authentication off, only administrative requests are guarded, by the address that
-they come from.
+With authentication on, all handlers are guarded; frames are served in front of them only after the native extension
+has verified the same (``broker/fast_path/signed.py``). With authentication off, only administrative requests are
+guarded, by the address that they come from.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from orbitmq import native
+from orbitmq.auth.store import UserTable
 from orbitmq.broker.auth_hook import access_of, environment_of
 from orbitmq.broker.autoswitch.master import AutoSwitchMaster
 from orbitmq.broker.autoswitch.parts import begin_term, replication_of, role_of, slave_of
@@ -40,6 +41,7 @@ from orbitmq.broker.fast_path.dispatcher import FastPath
 from orbitmq.broker.fast_path.epoch import RouteEpoch
 from orbitmq.broker.fast_path.offsets import OffsetFastPath
 from orbitmq.broker.fast_path.pull import PullFastPath
+from orbitmq.broker.fast_path.signed import SignedFastPath, SignedRequests
 from orbitmq.broker.ha.handshake import MasterGate
 from orbitmq.broker.ha.peers import admission
 from orbitmq.broker.ha.slave_refusals import guarded
@@ -106,12 +108,14 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from orbitmq.auth.access import AccessControl
+    from orbitmq.auth.requirements import Environment
     from orbitmq.broker.autoswitch.term import Replica
     from orbitmq.broker.config.loader import BrokerSettings
     from orbitmq.broker.ha.slave import ReplicationSlave
     from orbitmq.platform.disk import Disk
     from orbitmq.platform.memory_budget import MemoryBudget
     from orbitmq.remoting import Connection, Handler, RemotingClient, ServerTls
+    from orbitmq.remoting.interceptor import FrameInterceptor
     from orbitmq.store import Clock
 
     T = TypeVar("T")
@@ -503,7 +507,8 @@ class Broker:
         sends = self._send_requests()
         handlers = self.events.watched(self._handlers(sends))
         handlers = with_topic_quota(handlers, config, self.topics.configs, self.clock)
-        handlers = self.access.guarded(handlers, environment_of(self.settings, self.store))
+        environment = environment_of(self.settings, self.store)
+        handlers = self.access.guarded(handlers, environment)
         if self.metrics is not None:
             handlers = self.metrics.requests.measured(handlers)
         self._fast_path = fast_path = self._build_fast_path(sends)
@@ -511,12 +516,12 @@ class Broker:
         vip = {code: handler for code, handler in handlers.items() if code not in MAIN_PORT_ONLY}
         self._server = RemotingServer(
             [
-                Listener(handlers, config.listen_port, config.bind_address, fast_path),
+                Listener(handlers, config.listen_port, config.bind_address, self._verified(fast_path, environment)),
                 Listener(
                     vip,
                     max(config.listen_port - VIP_DISTANCE, 0),
                     config.bind_address,
-                    None if fast_path is None else fast_path.without_pulls(),
+                    None if fast_path is None else self._verified(fast_path.without_pulls(), environment),
                 ),
             ],
             limits=config.remoting_limits(config.server_channel_max_idle_time_seconds),
@@ -542,6 +547,13 @@ class Broker:
         if self.metrics is not None:
             return MeasuredFastPath(sends, acks, pulls, pops, offsets, self.metrics.requests)
         return FastPath(sends, acks, pulls, pops, offsets)
+
+    def _verified(self, fast_path: FastPath | None, environment: Environment) -> FrameInterceptor | None:
+        """The fast path, behind the verification of signatures where there are users."""
+        table = self.access.table
+        if fast_path is None or not isinstance(table, UserTable):
+            return fast_path
+        return SignedFastPath(fast_path, SignedRequests(self.access.settings, table, environment))
 
     def _send_requests(self) -> SendRequests:
         address = host_bytes(self.settings.broker.broker_address)

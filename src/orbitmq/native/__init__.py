@@ -19,6 +19,7 @@ entry point            fallback
 ``hash_keys``          ``store.index.entries``
 ``is_sound``           ``store.index.arrays``
 ``cut_entries``        ``store.index.arrays``
+``verify_requests``    ``auth.guard``, ``auth.signature``
 ``guard_maps``         ``faulthandler``: a stack dump instead of one line that names the truncated file
 all others             ``native.python``
 =====================  ====================================================================================
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from orbitmq.native import _native
     from orbitmq.native.python.queue_state import Counter, QueueState
-    from orbitmq.native.results import Gathered
+    from orbitmq.native.results import Gathered, MissingGrant
 
 __all__ = ["Counter", "Native", "QueueState", "compiled_module", "load", "python_path", "status"]
 
@@ -72,6 +73,8 @@ class Native:
     pull_server: type[_native.PullServer]
     log_replayer: type[_native.LogReplayer]
     request_code: Callable[[bytes, int], int]
+    signing_key: Callable[[bytes, bool], bytes]
+    verify_requests: Callable[[bytes, bytes, dict[bytes, bytes], set[bytes]], tuple[int, MissingGrant | None]]
     put_entries: Callable[..., int]
     hash_keys: Callable[[list[bytes]], bytes]
     is_sound: Callable[..., bool]
@@ -127,6 +130,8 @@ def python_path() -> Native:
         pull_server=_absent("PullServer"),
         log_replayer=_absent("LogReplayer"),
         request_code=_absent("request_code"),
+        signing_key=_absent("signing_key"),
+        verify_requests=_absent("verify_requests"),
         put_entries=_absent("put_entries"),
         hash_keys=_absent("hash_keys"),
         is_sound=_absent("is_sound"),
@@ -165,6 +170,8 @@ def _compiled(module: ModuleType) -> Native:
         pull_server=made.PullServer,
         log_replayer=made.LogReplayer,
         request_code=made.request_code,
+        signing_key=made.signing_key,
+        verify_requests=made.verify_requests,
         put_entries=made.put_entries,
         hash_keys=made.hash_keys,
         is_sound=made.is_sound,

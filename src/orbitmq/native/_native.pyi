@@ -12,6 +12,7 @@ from orbitmq.native.results import (
     Acknowledged,
     Delivered,
     Gathered,
+    MissingGrant,
     OffsetsServed,
     Popped,
     Pulled,
@@ -41,6 +42,15 @@ def guard_maps() -> None: ...
 
 # The code in the JSON header that begins at this position of frames; -1 if it cannot be found.
 def request_code(data: bytes, at: int, /) -> int: ...
+
+# The size of the frames at the front of data that users have signed, and the right for whose lack the next frame is
+# not among them. A right is for an address, a user, a code, a topic and a group; ``users`` has keys by name.
+def verify_requests(
+    data: bytes, source: bytes, users: dict[bytes, bytes], grants: set[bytes], /
+) -> tuple[int, MissingGrant | None]: ...
+
+# The key of a user for verify_requests; users without need_grant may do everything.
+def signing_key(secret: bytes, needs_grant: bool, /) -> bytes: ...
 def hash_keys(keys: list[bytes], /) -> bytes: ...
 def put_entries(
     buffer: Buffer, slots: int, first: int, begin: int, hashes: Column, offsets: Column, timestamps: Column, /

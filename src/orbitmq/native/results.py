@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from orbitmq.native.python.queue_state import QueueState
 
 Queue = TypeVar("Queue", bound="QueueState")
+
+MissingGrant: TypeAlias = tuple[bytes, bytes, int, bytes, bytes]
+"""A right that no request was verified by so far: what to remember it by, user, request code, topic, group."""
 
 
 class Gathered(NamedTuple):

@@ -111,7 +111,7 @@ class FastPath:
                 return taken, 0
             if _begins(data, taken + HEADER_AT, _PULLS):
                 # This pull finds nothing; those behind it may find something.
-                return taken, self._until_next(data, taken)
+                return taken, self.until_next(data, taken)
             prefixes = _PULLS
         elif self._sends is not None and _begins(data, HEADER_AT, _SENDS):
             prefixes, taken = _SENDS, self._sends.take(connection, data)
@@ -124,13 +124,17 @@ class FastPath:
         elif self._offsets is not None and _begins(data, HEADER_AT, _OFFSETS):
             prefixes, taken = _OFFSETS, self._offsets.take(connection, data)
         else:
-            return 0, self._until_next(data, 0)
+            return 0, self.until_next(data, 0)
         if _begins(data, taken + HEADER_AT, prefixes):
             # A declined request is mostly among others like it: offering each of them would be wasted.
             return taken, len(data) - taken
-        return taken, 0 if _begins(data, taken + HEADER_AT, self._prefixes) else self._until_next(data, taken)
+        return taken, 0 if _begins(data, taken + HEADER_AT, self._prefixes) else self.until_next(data, taken)
 
-    def _until_next(self, data: bytes, start: int) -> int:
+    def is_candidate(self, data: bytes, at: int) -> bool:
+        """True if the frame at this position is one of the requests that may be served here."""
+        return _begins(data, at + HEADER_AT, self._prefixes)
+
+    def until_next(self, data: bytes, start: int) -> int:
         """The bytes from one frame to the next that has one of the prefixes, or to the end."""
         at, size = start, len(data)
         while size - at > HEADER_AT:

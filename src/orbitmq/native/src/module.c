@@ -5,7 +5,9 @@
 #include "base/huge_pages.c"
 #include "base/madvise.c"
 #include "base/bus_error.c"
+#include "base/sha1.c"
 #include "protocol/remoting_header.c"
+#include "protocol/signed_request.c"
 #include "protocol/send_header.c"
 #include "protocol/properties.c"
 #include "store/queue_state.c"
@@ -36,6 +38,8 @@ static PyMethodDef functions[] = {
     {"cut_entries", cut_entries, METH_VARARGS, "Rebuild the slots of an index file from its first entries."},
     {"request_code", (PyCFunction)(void (*)(void))request_code, METH_FASTCALL, "The code in the JSON header at a position of frames."},
     {"put_entries", (PyCFunction)(void (*)(void))put_entries, METH_FASTCALL, "Put entries into an index file."},
+    {"signing_key", (PyCFunction)(void (*)(void))signing_key, METH_FASTCALL, "What verify_requests takes as the key of a user."},
+    {"verify_requests", (PyCFunction)(void (*)(void))verify_requests, METH_FASTCALL, "The size of the frames that are signed by users who may make them."},
     {"populate_huge_pages", (PyCFunction)(void (*)(void))populate_huge_pages, METH_FASTCALL, "Make huge pages of a map resident."},
     {NULL, NULL, 0, NULL},
 };
