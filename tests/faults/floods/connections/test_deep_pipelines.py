@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from typing import TYPE_CHECKING
@@ -72,6 +73,27 @@ async def test_a_client_with_one_request_is_served_between_the_slices_of_a_pipel
 
     assert answer.opaque == 1
     assert processed < 50
+
+
+@on_each_loop
+async def test_a_client_with_one_request_does_not_wait_for_a_slice_of_every_pipeline() -> None:
+    slow = Slow()
+    async with serving({SLOW: slow, ECHO: echo}) as server, contextlib.AsyncExitStack() as stack:
+        single = await stack.enter_async_context(RawPeer.connected(server))
+        await single.ask(request(ECHO, 0))
+        pipelines = [await stack.enter_async_context(RawPeer.connected(server)) for _ in range(30)]
+        for deep in pipelines:
+            deep.send(*(request(SLOW, opaque) for opaque in range(6)))
+        # Every pipeline has had a slice, and has requests left.
+        await eventually(lambda: len(slow.turns) > 3 * len(pipelines))
+        before = len(slow.turns)
+        answer = await single.ask(request(ECHO, 1))
+        meanwhile = len(slow.turns) - before
+        for deep in pipelines:
+            assert [(await deep.receive()).opaque for _ in range(6)] == list(range(6))
+
+    assert answer.opaque == 1
+    assert meanwhile < len(pipelines) / 2
 
 
 @on_each_loop
