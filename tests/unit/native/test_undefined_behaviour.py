@@ -77,3 +77,32 @@ for first in places:
                         native.gather_records(units, log, base, end, most, 65536, 4096, 0, MOST)
 """,
     )
+
+
+def test_frames_of_strangers_are_not_verified(checked_kernel: pathlib.Path) -> None:
+    run(
+        checked_kernel,
+        """
+import random
+draw = random.Random(22)
+users, grants = {b"alice": native.signing_key(b"s" * 100, True)}, set()
+fields = {"AccessKey": "alice", "Signature": "A" * 28, "b": "T", "i": "\\\\u0001x\\\\ud83d\\\\ude00", "topic": "T"}
+text = ",".join('"%s":"%s"' % pair for pair in fields.items())
+header = ('{"code":310,"extFields":{%s},"opaque":7}' % text).encode()
+pairs = b"".join(
+    struct.pack(">h", len(name)) + name.encode() + struct.pack(">i", len(value)) + value.encode()
+    for name, value in fields.items()
+)
+binary = struct.pack(">hbhiiiI", 310, 0, 400, 7, 0, 0, len(pairs)) + pairs
+for kind, head in ((0, header), (1 << 24, binary)):
+    frame = struct.pack(">iI", 4 + len(head) + 3, kind | len(head)) + head + b"abc"
+    assert native.verify_requests(frame, b"", users, grants) == (0, None)
+    special = (0, 34, 44, 92, 123, 125, 127, 255)
+    for _ in range(20_000):
+        damaged = bytearray(frame[: draw.randint(0, len(frame))] if draw.random() < 0.1 else frame)
+        for _ in range(draw.randint(1, 4)):
+            if damaged:
+                damaged[draw.randrange(len(damaged))] = draw.choice((*special, draw.randrange(256)))
+        assert native.verify_requests(bytes(damaged), b"", users, grants)[0] == 0
+""",
+    )
