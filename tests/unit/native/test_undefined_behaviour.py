@@ -24,7 +24,7 @@ def refused(call, *args):
 
 @pytest.fixture(scope="module")
 def checked_kernel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return build_checked_kernel(tmp_path_factory.mktemp("kernel"))
+    return build_checked_kernel(tmp_path_factory.mktemp("native"))
 
 
 def run(kernel: pathlib.Path, code: str) -> None:
