@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -21,7 +22,7 @@ from orbitmq.store.replication.slave_acks import EVERYTHING
 from orbitmq.store.replication.sync_state import SyncState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from orbitmq.controller.machine.election import Replicas
@@ -69,13 +70,18 @@ def lose_retries() -> AbstractContextManager[Any]:
 # Of failover
 
 
-def shrink_before_the_controller_agrees() -> AbstractContextManager[Any]:
-    """The set that is requested counts at once, as in Apache 5.5.0."""
+@contextlib.contextmanager
+def shrink_before_the_controller_agrees() -> Iterator[None]:
+    """The set that is requested counts at once, and is requested without a controller, as in Apache 5.5.0."""
 
     def request(self: SyncState, members: Iterable[int]) -> None:
         self.members = frozenset(members) | {self.own_id}
 
-    return mock.patch.object(SyncState, "request", request)
+    with (
+        mock.patch.object(SyncState, "request", request),
+        mock.patch.object(AutoSwitchMaster, "is_in_doubt", new=False),
+    ):
+        yield
 
 
 def acknowledge_alone() -> AbstractContextManager[Any]:
