@@ -87,10 +87,12 @@ class RepeatedHeartbeats:
         last = self._last.get(connection)
         if last is None or last.body_hash != hash(body) or last.epoch != self._route_epoch.value:
             return None
+        consumers, producers = self._clients.consumers, self._clients.producers
         for group, member, announced in last.consumes:
-            if group.members.get(connection) is not member or group.announced != announced:
+            if consumers.get(group.name) is not group or group.members.get(connection) is not member:
                 return None
-        producers = self._clients.producers
+            if group.announced != announced:
+                return None
         for name, member in last.produces:
             if producers.get(name, {}).get(connection) is not member:
                 return None

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import math
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from orbitmq.remoting import ConnectError, Limits
@@ -19,6 +18,7 @@ from orbitmq.remoting.connect.blocking import BlockingConnection
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from orbitmq.remoting import Connection
 
@@ -71,9 +71,10 @@ class ConnectionPool:
     halve each other's rate.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int, monotonic: Callable[[], float]) -> None:
         """``most`` connections are opened to a broker. Made on the loop."""
         self._loop = loop
+        self._monotonic = monotonic
         self._most = most
         self._guard = threading.RLock()
         """For the tables of brokers and members. A signal handler may send while its thread does."""
@@ -94,7 +95,7 @@ class ConnectionPool:
                 connection, used_at = broker.idle.pop()
             except IndexError:
                 return self._open(shared, broker)
-            if time.monotonic() - used_at < CHECK_AFTER or not connection.is_stale():
+            if self._monotonic() - used_at < CHECK_AFTER or not connection.is_stale():
                 return connection
             self._discard(shared, connection)
 
@@ -105,7 +106,7 @@ class ConnectionPool:
             return self._brokers.setdefault(shared, _BrokerConnections())
 
     def _open(self, shared: Connection, broker: _BrokerConnections) -> BlockingConnection | None:
-        if len(broker.members) >= self._most or time.monotonic() < broker.paused_until:
+        if len(broker.members) >= self._most or self._monotonic() < broker.paused_until:
             return None
         try:
             connection = BlockingConnection.open(shared.remote_address, self._limits, CONNECT_SECONDS)
@@ -130,7 +131,7 @@ class ConnectionPool:
         if broker is None or not connection.rest():
             self._discard(shared, connection)
             return
-        broker.idle.append((connection, time.monotonic()))
+        broker.idle.append((connection, self._monotonic()))
         if broker.is_ended:
             broker.end()
 
@@ -144,7 +145,7 @@ class ConnectionPool:
         """Open no connection for a while."""
         broker = self._brokers.get(shared)
         if broker is not None:
-            broker.paused_until = time.monotonic() + PAUSE_SECONDS
+            broker.paused_until = self._monotonic() + PAUSE_SECONDS
 
     def _discard(self, shared: Connection, connection: BlockingConnection) -> None:
         with self._guard:
@@ -157,7 +158,7 @@ class ConnectionPool:
 
     def _sweep(self) -> None:
         """Interrupt overdue requests, and close what is not used any more."""
-        now = time.monotonic()
+        now = self._monotonic()
         with self._guard:
             for broker in self._brokers.values():
                 for connection in broker.members:
@@ -191,7 +192,7 @@ class ConnectionPool:
 
         A thread that closes its producer in a signal handler in the middle of a send gets the response afterwards.
         """
-        now = time.monotonic()
+        now = self._monotonic()
         with self._guard:
             self._is_closed = True
             brokers, self._brokers = self._brokers, {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.client.errors import BrokerError, SendError
@@ -53,7 +52,8 @@ class DirectSender:
         self._seconds = config.send_msg_timeout
         self._takes_any_status = not config.retry_another_broker_when_not_store_ok
         self._forks = fork_guard.count
-        self._pool = ConnectionPool(loop, config.sync_send_connections)
+        self._monotonic = parts.instance.config.clock.monotonic
+        self._pool = ConnectionPool(loop, config.sync_send_connections, self._monotonic)
         self._numbers = itertools.count()
         self._senders: dict[int, int] = {}
         """Threads of the sends in progress."""
@@ -104,7 +104,7 @@ class DirectSender:
 
         Raises InvalidMessageError, and SendError for a response that cannot be understood.
         """
-        began = time.monotonic()
+        began = self._monotonic()
         check_message(message, self._max_bytes, self._serializer)
         publish_info = self._sender.known(message.topic)
         if publish_info is None:
@@ -122,7 +122,7 @@ class DirectSender:
             and (outcome.status is SendStatus.SEND_OK or self._takes_any_status)
         ):
             return outcome
-        used = time.monotonic() - began
+        used = self._monotonic() - began
         return BegunSend(outgoing, publish_info, fixed, target, outcome, used, seconds - used)
 
     def _attempt(

@@ -41,7 +41,7 @@ class BlockingConnection:
         """``connected`` is a blocking socket without a timeout."""
         self.address = address
         self.deadline = math.inf
-        """When the request in flight is overdue, by ``time.monotonic``."""
+        """When the request in flight is overdue, by the clock of its owner."""
         self.is_interrupted = False
         self._guard = threading.RLock()
         """So that the end of a request that was answered in time does not hit the next one."""
