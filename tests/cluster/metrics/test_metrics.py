@@ -147,7 +147,7 @@ async def test_scraping_many_queues_does_not_hold_the_loop() -> None:
         snapshot = await metrics.collect()
         counting.cancel()
         assert len(snapshot) > 50
-        assert turns >= 5, "other work ran between the slices"
+        assert turns >= 2, "other work ran between the slices"
 
 
 async def test_the_lag_of_queues_is_kept_for_a_time_that_depends_on_their_number() -> None:
