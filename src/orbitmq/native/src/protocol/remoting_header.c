@@ -347,28 +347,43 @@ static PyObject *request_code(PyObject *Py_UNUSED(module), PyObject *const *args
 
 /* Binary */
 
+/* The first field of a binary header; NULL if its parts do not fill it. */
+static const uint8_t *binary_fields(const uint8_t *header, const uint8_t *end) {
+    if (end - header < BINARY_FIXED + 4) return NULL;
+    Py_ssize_t remark_size = get32(header + 13);
+    if (remark_size > end - header - BINARY_FIXED - 4) return NULL;
+    const uint8_t *at = header + BINARY_FIXED + remark_size;
+    return (Py_ssize_t)get32(at) == end - at - 4 ? at + 4 : NULL;
+}
+
+/* Read a field of a binary header; returns what follows it, or NULL. */
+static inline const uint8_t *read_binary_field(const uint8_t *at, const uint8_t *end, Slice *name, FieldText *string) {
+    if (end - at < 2) return NULL;
+    *name = (Slice){at + 2, get16(at)};
+    if (end - name->at < name->size + 4) return NULL;
+    Slice value = {name->at + name->size + 4, get32(name->at + name->size)};
+    if (end - value.at < value.size) return NULL;
+    *string = (FieldText){value, 0, !is_ascii(value.at, value.size)};
+    if (!is_ascii(name->at, name->size) || (string->non_ascii && !is_utf8(value.at, value.size))) return NULL;
+    return value.at + value.size;
+}
+
 static int read_binary(const uint8_t *at, const uint8_t *end, WhichField which, Request *request) {
+    Slice name;
+    FieldText string;
+    const uint8_t *header = at;
     clear_fields(request);
-    if (end - at < BINARY_FIXED + 4) return 0;
-    Py_ssize_t remark_size = get32(at + 13);
-    request->code = get16(at);
-    request->opaque = (int32_t)get32(at + 5);
-    request->flag = get32(at + 9);
-    if (request->opaque < 0 || remark_size > end - at - BINARY_FIXED - 4) return 0;
-    at += BINARY_FIXED + remark_size;
-    if ((Py_ssize_t)get32(at) != end - at - 4) return 0;
-    at += 4;
+    at = binary_fields(header, end);
+    if (at == NULL) return 0;
+    request->code = get16(header);
+    request->opaque = (int32_t)get32(header + 5);
+    request->flag = get32(header + 9);
+    if (request->opaque < 0) return 0;
     while (at < end) {
-        if (end - at < 2) return 0;
-        Slice name = {at + 2, get16(at)};
-        if (end - name.at < name.size + 4) return 0;
-        Slice value = {name.at + name.size + 4, get32(name.at + name.size)};
-        if (end - value.at < value.size) return 0;
-        at = value.at + value.size;
-        FieldText string = {value, 0, !is_ascii(value.at, value.size)};
-        if (!is_ascii(name.at, name.size) || (string.non_ascii && !is_utf8(value.at, value.size))) return 0;
+        at = read_binary_field(at, end, &name, &string);
+        if (at == NULL) return 0;
         int number = which(name);
-        if (number >= 0 && value.size > 0 && !enter_field(request, number, &string)) return 0;
+        if (number >= 0 && string.text.size > 0 && !enter_field(request, number, &string)) return 0;
     }
     return 1;
 }

@@ -39,6 +39,8 @@ static inline int follows(const uint8_t **at, const uint8_t *end);
 static int64_t request_code_of(const uint8_t *at, const uint8_t *end);
 static int is_ascii(const uint8_t *at, Py_ssize_t size);
 static int is_utf8(const uint8_t *at, Py_ssize_t size);
+static const uint8_t *binary_fields(const uint8_t *header, const uint8_t *end);
+static inline const uint8_t *read_binary_field(const uint8_t *at, const uint8_t *end, Slice *name, FieldText *string);
 static int read_binary(const uint8_t *at, const uint8_t *end, WhichField which, Request *request);
 
 #endif

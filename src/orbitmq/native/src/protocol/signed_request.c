@@ -91,23 +91,15 @@ static int read_signed_json(const uint8_t *at, const uint8_t *end, SignedRequest
 }
 
 static int read_signed_binary(const uint8_t *at, const uint8_t *end, SignedRequest *request) {
-    if (end - at < BINARY_FIXED + 4) return 0;
-    Py_ssize_t remark_size = get32(at + 13);
-    request->code = get16(at);
-    if (remark_size > end - at - BINARY_FIXED - 4) return 0;
-    at += BINARY_FIXED + remark_size;
-    if ((Py_ssize_t)get32(at) != end - at - 4) return 0;
-    at += 4;
+    Slice name;
+    FieldText value;
+    const uint8_t *header = at;
+    at = binary_fields(header, end);
+    if (at == NULL) return 0;
+    request->code = get16(header);
     while (at < end) {
-        if (end - at < 2) return 0;
-        Slice name = {at + 2, get16(at)};
-        if (end - name.at < name.size + 4) return 0;
-        Slice value = {name.at + name.size + 4, get32(name.at + name.size)};
-        if (end - value.at < value.size) return 0;
-        at = value.at + value.size;
-        FieldText text = {value, 0, !is_ascii(value.at, value.size)};
-        if (!is_ascii(name.at, name.size) || (text.non_ascii && !is_utf8(value.at, value.size))) return 0;
-        if (!enter_signed_field(request, name, &text)) return 0;
+        at = read_binary_field(at, end, &name, &value);
+        if (at == NULL || !enter_signed_field(request, name, &value)) return 0;
     }
     return 1;
 }
