@@ -80,6 +80,15 @@ def _table(figures: list[Figure]) -> Table:
     return table
 
 
+def spread_table(subject: str, figures: list[Figure]) -> Table:
+    """Medians with their spread; ``subject`` heads the column of what was measured."""
+    table = Table(subject, "measure", "median", "low … high")
+    for each in figures:
+        spread = f"{formatted(each.low)} … {formatted(each.high)} {each.unit}"
+        table.add_row(each.subject, each.measure, formatted(each.median), spread)
+    return table
+
+
 def formatted(value: float) -> str:
     """A number with three significant digits, or as an integer from 100 on."""
     size = abs(value)

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from bench.figures import figure
 from bench.machine import GIB, describe_machine, free_space, load_average
-from bench.report import formatted
+from bench.report import spread_table
 from bench.server import raw_load
 from bench.server.measures import P50, P99
 from bench.server.raw_load import RawLoad, run_load
@@ -118,11 +117,7 @@ def floods(
         except PeerError as error:
             console.print(str(error), highlight=False, markup=False)
             raise typer.Exit(1) from None
-    table = Table("sends", "measure", "median", "low … high")
-    for each in figures:
-        spread = f"{formatted(each.low)} … {formatted(each.high)} {each.unit}"
-        table.add_row(each.subject, each.measure, formatted(each.median), spread)
-    console.print(table)
+    console.print(spread_table("sends", figures))
     for name, value in times.items():
         judged = "met" if value <= LIMIT else "missed"
         text = f"{name}: {value:.2f} times the 99 % latency alone, the bar is {LIMIT:g}: {judged}"

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from bench.figures import Figure, figure
 from bench.machine import GIB, MIB, describe_machine, free_space, load_average
 from bench.replicas import cores
 from bench.replicas.bars import ALONE, ASYNC, SLAVE_CPU, Found, subject_of, verdicts
 from bench.replicas.pairs import CATCH_UP_SECONDS, Pair, Shape
-from bench.report import formatted
+from bench.report import spread_table
 from bench.server import raw_load
 from bench.server.measures import CPU, P99, RATE
 from bench.server.raw_load import RawLoad
@@ -87,11 +86,7 @@ def replicas(
         except PeerError as error:
             console.print(str(error), highlight=False, markup=False)
             raise typer.Exit(1) from None
-    table = Table("system", "measure", "median", "low … high")
-    for each in figures:
-        spread = f"{formatted(each.low)} … {formatted(each.high)} {each.unit}"
-        table.add_row(each.subject, each.measure, formatted(each.median), spread)
-    console.print(table)
+    console.print(spread_table("system", figures))
     judged = verdicts(found, [(load.connections, load.in_flight) for load in LOADS])
     for one in judged:
         console.print(str(one), highlight=False, markup=False)

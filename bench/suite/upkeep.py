@@ -19,7 +19,7 @@ from peers.frames import ask
 from peers.process import PeerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bench.server.measures import Sample
     from bench.server.systems import Server
@@ -33,6 +33,17 @@ _GROUPS = 64
 # RocketMQ's own, instead of those that keep Apache's broker from spinning on a core where nobody uses transactions.
 _TRANSACTIONS = {"transactionOpBatchInterval": "3000", "transactionOpMsgMaxSize": "4096"}
 _CLIENTS = {Size.QUICK: 100, Size.USUAL: 1_000, Size.FULL: 10_000}
+
+
+def _measure(
+    found: Found, title: str, servers: Sequence[Server], shape: Mapping[str, str | float], bench: Bench
+) -> None:
+    """Measure a load with these options at every server."""
+
+    def measure(server: Server, _number: int) -> Sample:
+        return raw_load.sample(*run_load(title, {**shape, "seconds": bench.seconds}, server, bench.seconds))
+
+    measure_load(found, title, servers, measure, bench)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,18 +81,7 @@ class Offsets:
                         make_group(server, f"{_GROUP}-{number}")
             for title, options in loads.items():
                 shape = {"topic": self.topic, "group": _GROUP, **options}
-
-                def measure(
-                    server: Server,
-                    _number: int,
-                    title: str = title,
-                    shape: Mapping[str, str | float] = shape,
-                ) -> Sample:
-                    return raw_load.sample(
-                        *run_load(title, {**shape, "seconds": bench.seconds}, server, bench.seconds)
-                    )
-
-                measure_load(found, title, servers, measure, bench)
+                _measure(found, title, servers, shape, bench)
         return found
 
 
@@ -101,9 +101,6 @@ class Heartbeats:
         shape: dict[str, str | float] = {"mode": "heartbeat", "connections": clients, "in-flight": 1}
         shape |= {"topic": self.topic, "group": self.topic}
 
-        def measure(server: Server, _number: int) -> Sample:
-            return raw_load.sample(*run_load(title, {**shape, "seconds": bench.seconds}, server, bench.seconds))
-
         raw_load.require()
         found = Found({})
         with running(bench, self.systems) as servers:
@@ -111,7 +108,7 @@ class Heartbeats:
             for server in servers:
                 with server.turn():
                     server.make_topic(self.topic)
-            measure_load(found, title, servers, measure, bench)
+            _measure(found, title, servers, shape, bench)
         return found
 
 
