@@ -51,7 +51,7 @@ IN_FLIGHT = 32
 SEND_SECONDS = 3.0
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 600.0
-"""Time in which a message is refused by all other masters, before it is skipped: somebody may permit the topic."""
+"""Time in which all other masters refuse a message, before it is skipped: an operator may permit the topic."""
 
 ROUTE_SECONDS = 5.0
 """Age of a cached route."""

@@ -28,7 +28,7 @@ SWEEP_SECONDS = 0.1
 """Between two looks for overdue requests, as on the connections of the loop."""
 
 CHECK_AFTER = 0.1
-"""After so many seconds without use the peer may have closed a connection."""
+"""Seconds without use after which the peer may have closed a connection."""
 
 IDLE_SECONDS = 60.0
 """Unused connections are closed after this; brokers close them after two minutes."""
@@ -136,7 +136,7 @@ class ConnectionPool:
             broker.end()
 
     def give_up(self, shared: Connection, connection: BlockingConnection, *, is_lost: bool) -> None:
-        """Close a connection after an error. If it was lost alone, the peer may not want so many."""
+        """Close a connection after an error. If it was lost alone, the peer may limit their number."""
         if is_lost and not connection.is_interrupted:
             self._pause(shared)
         self._discard(shared, connection)

@@ -123,7 +123,7 @@ class BlockingConnection:
                 self.interrupt()
 
     def limit(self, seconds: float) -> None:
-        """Let the request in flight fail after so many seconds without an ``interrupt``."""
+        """Let the request in flight fail after this many seconds without an ``interrupt``."""
         whole, rest = divmod(max(seconds, 0.001), 1)
         with contextlib.suppress(OSError):
             self._socket.setsockopt(
